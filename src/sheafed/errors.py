@@ -1,0 +1,96 @@
+"""Every error and warning that `sheafed` raises on purpose.
+
+An error says what was given, what was expected and what to do. All errors derive from
+`SheafedError`; those about arguments are `ValueError`s too, so ordinary handlers catch them.
+"""
+
+
+class SheafedError(Exception):
+    """The base of every error raised on purpose."""
+
+
+class InputError(SheafedError, ValueError):
+    """An argument cannot be used."""
+
+
+class ShapeError(InputError):
+    """A tensor has the wrong number of dimensions, or sizes that do not fit each other."""
+
+
+class EmptyInputError(ShapeError):
+    """A tensor or a collection has nothing in it."""
+
+
+class NonFiniteError(InputError):
+    """A tensor holds NaN or infinity."""
+
+
+class DtypeError(InputError):
+    """A tensor is not of the type that is needed."""
+
+
+class ManifoldError(InputError):
+    """A matrix that must have orthonormal columns does not."""
+
+
+class SingularCovarianceError(InputError):
+    """A covariance cannot be inverted: some direction has no variance."""
+
+
+class RankError(InputError):
+    """A matrix does not have the rank that an operation needs."""
+
+
+class GraphError(InputError):
+    """A graph cannot be used."""
+
+
+class DisconnectedGraphError(GraphError):
+    """Some agents cannot reach each other."""
+
+
+class UnknownAgentError(GraphError, KeyError):
+    """A name that is not in the network."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would print the message in quotation marks
+
+
+class AlignmentFormatError(SheafedError):
+    """A saved alignment cannot be read."""
+
+
+class MessageError(SheafedError):
+    """A message is not what was agreed, or its bytes are not a message at all."""
+
+    def __init__(self, reason: str, explanation: str) -> None:
+        super().__init__(reason, explanation)
+        self.reason = reason
+        """One word that says which check failed, e.g. "shape": what rejections are counted by."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class ExchangeClosedError(SheafedError):
+    """An exchange was used after it had been closed."""
+
+
+class TreeError(InputError):
+    """A nested state holds a value that cannot be stored, or its stored form is not one."""
+
+
+class CheckpointError(SheafedError):
+    """A checkpoint cannot be written, or a file is not one that can be trusted."""
+
+
+class SheafedWarning(UserWarning):
+    """The base of every warning given on purpose."""
+
+
+class IllConditionedWarning(SheafedWarning):
+    """A fast route would lose digits here; the slower exact one was taken."""
+
+
+class UndeterminedMapWarning(SheafedWarning):
+    """The pilots do not determine a map; on a subspace it is an arbitrary choice."""

@@ -1,0 +1,36 @@
+"""Files that a crash cannot damage."""
+
+import os
+from pathlib import Path
+
+UNFINISHED = ".unfinished"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace what `path` holds, at once and durably: a crash leaves the old or the new content.
+
+    The content is first written beside `path` under one fixed name, so that killed writers leave
+    at most one such file, which the next writer overwrites. A path has one writer at a time.
+    """
+    unfinished = path.with_name(path.name + UNFINISHED)
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)  # on a full disk it would take the room of the next
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the renaming itself durable, where the system can open a directory (not Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
