@@ -1,0 +1,74 @@
+"""Checks that every public function of `sheafed.linalg` makes before it computes."""
+
+import torch
+from torch import Tensor
+
+from sheafed.errors import DtypeError, EmptyInputError, InputError, NonFiniteError, ShapeError
+
+FLOATING = (torch.float32, torch.float64)
+
+
+def check_matrix(name: str, x: Tensor) -> Tensor:
+    """Return `x` if it is a finite, non-empty float32 or float64 tensor `(..., n, d)`."""
+    if not isinstance(x, Tensor):
+        raise DtypeError(
+            f"{name} must be a torch tensor, got {type(x).__name__}; wrap arrays in torch.as_tensor"
+        )
+    if x.dtype not in FLOATING:
+        raise DtypeError(f"{name} must be float32 or float64, got {x.dtype}; convert it first")
+    if x.ndim < 2:
+        raise ShapeError(
+            f"{name} must have shape (..., rows, columns), got {tuple(x.shape)}; "
+            "a single row is x[None]"
+        )
+    if x.numel() == 0:
+        raise EmptyInputError(f"{name} is empty: its shape is {tuple(x.shape)}")
+    check_finite(name, x)
+    return x
+
+
+def check_finite(name: str, x: Tensor) -> Tensor:
+    """Return `x` if all its entries are finite."""
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        bad = int((~finite).sum())
+        where = tuple(int(i) for i in (~finite).nonzero()[0])
+        raise NonFiniteError(
+            f"{name} holds {bad} non-finite of {x.numel()} values, the first at {where}: "
+            f"{x[where].item()}; look at what produced it, nothing is repaired here"
+        )
+    return x
+
+
+def check_pair(name_a: str, a: Tensor, name_b: str, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Check two matrices whose rows correspond: same batch, same number of rows, same type."""
+    check_matrix(name_a, a)
+    check_matrix(name_b, b)
+    if a.shape[:-1] != b.shape[:-1]:
+        raise ShapeError(
+            f"{name_a} and {name_b} must hold the same pilots row by row, got shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    if a.dtype != b.dtype:
+        raise DtypeError(
+            f"{name_a} and {name_b} must have one dtype, got {a.dtype} and {b.dtype}; convert one"
+        )
+    return a, b
+
+
+def check_single_pair(name_a: str, a: Tensor, name_b: str, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Check two matrices whose rows correspond, for a function that takes no batches."""
+    check_pair(name_a, a, name_b, b)
+    if a.ndim != 2:
+        raise ShapeError(
+            f"{name_a} and {name_b} must be single matrices, got a batch of shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}; take its members one by one"
+        )
+    return a, b
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return `value` if it lies in [0, 1]."""
+    if not 0.0 <= value <= 1.0:
+        raise InputError(f"{name} must lie in [0, 1], got {value}")
+    return value

@@ -1,0 +1,82 @@
+r"""Whether, and where, the pilots determine a transport map (app:identifiability).
+
+$U W^\top$ is unique exactly when $M = A_i A_j^\top$ has full column rank: then it equals
+$M (M^\top M)^{-1/2}$. Repeated singular values, which the paper excludes as well, rotate $U$ and
+$W$ together and leave the product alone. With rank $r < d_j$ the map is determined on the span
+of the $r$ leading right singular vectors only.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafed.linalg.checks import check_single_pair
+from sheafed.linalg.decompositions import svd
+from sheafed.linalg.procrustes import cross_covariance, rank_tolerance
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """What one set of pilots says about the map of one edge."""
+
+    pilots: int
+    """K, the number of pilots."""
+    rank_a: int
+    rank_b: int
+    rank_cross: int
+    """The rank of the cross-covariance, r."""
+    dimension: int
+    """d_small, the rank that would determine the map."""
+    smallest: float
+    """The smallest of the d_small singular values."""
+    gap: float
+    """(s_r - s_{r+1}) / s_1 with s_{d_small + 1} = 0: how clear-cut the rank is."""
+    subspace: Tensor
+    """`(d_small, r)`: an orthonormal basis of where the map is determined."""
+
+    @property
+    def determined(self) -> bool:
+        """Whether there is exactly one best map."""
+        return self.rank_cross == self.dimension
+
+    @property
+    def undetermined_dimension(self) -> int:
+        """The dimension of the subspace on which any isometry does as well."""
+        return self.dimension - self.rank_cross
+
+    def __str__(self) -> str:
+        if self.determined:
+            return f"determined by {self.pilots} pilots (gap {self.gap:.2e})"
+        return (
+            f"undetermined on a subspace of dimension {self.undetermined_dimension} of "
+            f"{self.dimension}: {self.pilots} pilots give a cross-covariance of rank "
+            f"{self.rank_cross}"
+        )
+
+
+def identifiability(a: Tensor, b: Tensor) -> Identifiability:
+    """Judge the Procrustes problem of the pilots `a` `(K, d_a)` and `b` `(K, d_b)`."""
+    check_single_pair("a", a, "b", b)
+    # In float64: the rank of a product of float32 matrices drowns in the rounding of the product.
+    m = cross_covariance(a.double(), b.double())
+    _, s, wt = svd(m)
+    dimension = m.shape[-1]
+    ranks = [int(torch.linalg.matrix_rank(x, rtol=_input_precision(x))) for x in (a, b)]
+    # A product cannot have a higher rank than its factors, whatever rounding says.
+    rank = min(int((s > rank_tolerance(s, m.shape, a.dtype)).sum()), *ranks)
+    following = float(s[rank]) if rank < dimension else 0.0
+    return Identifiability(
+        pilots=a.shape[-2],
+        rank_a=ranks[0],
+        rank_b=ranks[1],
+        rank_cross=rank,
+        dimension=dimension,
+        smallest=float(s[-1]),
+        gap=(float(s[rank - 1]) - following) / float(s[0]) if rank else 0.0,
+        subspace=wt[:rank].mT.to(a.dtype),
+    )
+
+
+def _input_precision(x: Tensor) -> float:
+    return max(x.shape[-2:]) * torch.finfo(x.dtype).eps

@@ -1,0 +1,183 @@
+r"""The Procrustes step: the map between two latent spaces that the pilots ask for.
+
+$$V_{ij} = \arg\min_{V \in St(d_i, d_j)} \|A_i - V A_j\|_F^2 = U W^\top,
+\qquad A_i A_j^\top = U \Sigma W^\top$$
+
+(eq. procrustes_solution_V). Pilots are rows here, so the paper's $A_i$ is `a.mT`.
+"""
+
+import warnings
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafed.errors import (
+    DtypeError,
+    IllConditionedWarning,
+    InputError,
+    ManifoldError,
+    ShapeError,
+    UndeterminedMapWarning,
+)
+from sheafed.linalg.checks import check_matrix, check_pair
+from sheafed.linalg.decompositions import eigh, svd
+
+Route = Literal["svd", "gram"]
+
+# The Gram route squares the condition number: beyond this ratio of eigenvalues, float64 leaves
+# fewer than the five digits that it promises.
+GRAM_LIMIT = 1e-10
+
+
+def procrustes(
+    a: Tensor, b: Tensor, *, route: Route = "svd", previous: Tensor | None = None
+) -> Tensor:
+    r"""Return the best isometry between two sets of latents of the same pilots.
+
+    Args:
+        a: pilots of one agent, `(..., K, d_a)`.
+        b: the same pilots, encoded by the other, `(..., K, d_b)`.
+        route: see `polar_factor`.
+        previous: see `polar_factor`.
+
+    Returns:
+        $V$ of shape `(..., d_large, d_small)` with orthonormal columns. It carries row latents
+        of the smaller space into the larger by `z @ V.mT`, and back by `z @ V`. For equal
+        sizes `a` is the head: $V$ carries `b` to `a`.
+    """
+    return polar_factor(cross_covariance(a, b), route=route, previous=previous)
+
+
+def cross_covariance(a: Tensor, b: Tensor) -> Tensor:
+    r"""Return $A_{large} A_{small}^\top$, `(..., d_large, d_small)`; `a` is the head on ties."""
+    check_pair("a", a, "b", b)
+    return a.mT @ b if a.shape[-1] >= b.shape[-1] else b.mT @ a
+
+
+def polar_factor(m: Tensor, *, route: Route = "svd", previous: Tensor | None = None) -> Tensor:
+    r"""Return $\arg\max_{V^\top V = I} \mathrm{tr}(V^\top M) = U W^\top$ for $M = U\Sigma W^\top$.
+
+    Args:
+        m: cross-covariance `(..., d_large, d_small)`.
+        route: `"svd"`, or `"gram"`: $M (M^\top M)^{-1/2}$ by an eigendecomposition of the smaller
+            Gram matrix in float64, which is faster; ill-conditioned problems go to the SVD
+            with an `IllConditionedWarning`.
+        previous: a map of the same shape. Where $M$ does not determine $V$ (rank below
+            `d_small`), the minimiser nearest to `previous` is taken. Without it that part of
+            $V$ is an arbitrary choice, announced by an `UndeterminedMapWarning`.
+    """
+    check_matrix("m", m)
+    if m.shape[-2] < m.shape[-1]:
+        raise ShapeError(
+            "a cross-covariance must be (d_large, d_small) with d_large >= d_small, got "
+            f"{tuple(m.shape)}; transpose it"
+        )
+    if previous is not None and check_matrix("previous", previous).shape != m.shape:
+        raise ShapeError(
+            f"previous must have the shape of the map, {tuple(m.shape)}, got "
+            f"{tuple(previous.shape)}"
+        )
+    if route == "gram":
+        return _polar_by_gram(m, previous)
+    if route == "svd":
+        return _polar_by_svd(m, previous, precision=m.dtype)
+    raise InputError(f"route must be 'svd' or 'gram', got {route!r}")
+
+
+def _polar_by_gram(m: Tensor, previous: Tensor | None) -> Tensor:
+    wide = m.double()
+    values, vectors = eigh(wide.mT @ wide)
+    ratio = float((values[..., 0] / values[..., -1].clamp_min(1e-300)).min())
+    # Never coarser than the rank that the SVD route would find, or the two would disagree.
+    limit = max(GRAM_LIMIT, (max(m.shape[-2:]) * torch.finfo(m.dtype).eps) ** 2)
+    if ratio < limit:
+        warnings.warn(
+            f"the cross-covariance of shape {tuple(m.shape)} is ill-conditioned: its squared "
+            f"singular values span a ratio of {ratio:.1e}, the Gram route needs "
+            f"{limit:.0e}; solved by SVD instead",
+            IllConditionedWarning,
+            stacklevel=3,
+        )
+        return _polar_by_svd(wide, previous, precision=m.dtype).to(m.dtype)
+    return (((wide @ vectors) * values[..., None, :].rsqrt()) @ vectors.mT).to(m.dtype)
+
+
+def _polar_by_svd(m: Tensor, previous: Tensor | None, precision: torch.dtype) -> Tensor:
+    u, s, wt = svd(m)
+    ranks = (s > rank_tolerance(s, m.shape, precision)).sum(-1)
+    lowest = int(ranks.min())
+    if lowest == m.shape[-1]:
+        return u @ wt
+    if previous is None:
+        warnings.warn(
+            f"the cross-covariance of shape {tuple(m.shape)} has rank {lowest}: the map is "
+            f"undetermined on a subspace of dimension {m.shape[-1] - lowest}; use more pilots, "
+            "or a running cross-covariance, or give the previous map",
+            UndeterminedMapWarning,
+            stacklevel=4,
+        )
+        return u @ wt
+    flat = zip(
+        m.reshape(-1, *m.shape[-2:]),
+        previous.to(m.dtype).reshape(-1, *m.shape[-2:]),
+        ranks.reshape(-1).tolist(),
+        strict=True,
+    )
+    return torch.stack([_nearest_minimiser(*problem) for problem in flat]).reshape(m.shape)
+
+
+def _nearest_minimiser(m: Tensor, previous: Tensor, rank: int) -> Tensor:
+    """Complete the determined part of the map by the isometry nearest to `previous`."""
+    u, _, wt = svd(m, full=True)
+    u_free, w_free = u[:, rank:], wt[rank:].mT
+    x, _, yt = svd(u_free.mT @ previous @ w_free)
+    return u[:, :rank] @ wt[:rank] + u_free @ (x @ yt) @ w_free.mT
+
+
+def rank_tolerance(s: Tensor, shape: torch.Size, precision: torch.dtype) -> Tensor:
+    """Return the size below which singular values `s` of a matrix count as zero.
+
+    `precision` is the dtype in which the matrix was made, which may be coarser than that of `s`.
+    """
+    return s[..., :1] * max(shape[-2:]) * torch.finfo(precision).eps
+
+
+def residual(a_head: Tensor, a_tail: Tensor, v: Tensor) -> Tensor:
+    r"""Return $\|A_i - V_{ij} A_j\|_F^2$ (eq. local_gluing), measured in the larger space."""
+    check_pair("a_head", a_head, "a_tail", a_tail)
+    check_matrix("v", v)
+    if v.shape[-2:] != (a_head.shape[-1], a_tail.shape[-1]):
+        raise ShapeError(
+            f"the map must be {(a_head.shape[-1], a_tail.shape[-1])} for these latents, got "
+            f"{tuple(v.shape)}"
+        )
+    if v.dtype != a_head.dtype:
+        raise DtypeError(f"the map must be {a_head.dtype} like the latents, got {v.dtype}")
+    return (a_head - a_tail @ v.mT).square().sum((-2, -1))
+
+
+def misalignment(a_head: Tensor, a_tail: Tensor, v: Tensor) -> Tensor:
+    r"""Return the residual over $\|A_i\|_F^2 + \|A_j\|_F^2$: 0 if glued, 1 if unrelated."""
+    distance = residual(a_head, a_tail, v)
+    return distance / (a_head.square().sum((-2, -1)) + a_tail.square().sum((-2, -1)))
+
+
+def check_isometry(name: str, v: Tensor, tolerance: float | None = None) -> Tensor:
+    r"""Return `v` if $V^\top V = I$ to the tolerance (by default one that suits its dtype)."""
+    check_matrix(name, v)
+    rows, columns = v.shape[-2:]
+    if rows < columns:
+        raise ManifoldError(
+            f"{name} must have at least as many rows as columns, got {tuple(v.shape)}; transpose it"
+        )
+    if tolerance is None:
+        tolerance = 100 * rows * torch.finfo(v.dtype).eps
+    identity = torch.eye(columns, dtype=v.dtype, device=v.device)
+    deviation = float((v.mT @ v - identity).abs().max())
+    if deviation > tolerance:
+        raise ManifoldError(
+            f"{name} is off its manifold: V^T V differs from the identity by {deviation:.2e}, "
+            f"allowed is {tolerance:.2e}; take polar_factor(V) for the nearest isometry"
+        )
+    return v

@@ -1,0 +1,158 @@
+r"""Closed-form whitening, and the colouring that undoes it.
+
+ZCA: $u = \Sigma^{-1/2}(z - \mu)$ and $z = \Sigma^{1/2} u + \mu$, with the covariance shrunk
+towards a multiple of the identity,
+$\Sigma = (1-s)\hat\Sigma + s\,\frac{\mathrm{tr}\hat\Sigma}{d} I$. The target is rotation
+invariant, so whitening commutes with rotations of the latent space: whoever turns its latents
+turns its white latents by the same angle, and Procrustes absorbs it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sheafed.errors import (
+    DtypeError,
+    EmptyInputError,
+    InputError,
+    ShapeError,
+    SingularCovarianceError,
+)
+from sheafed.linalg.checks import check_fraction, check_matrix
+from sheafed.linalg.decompositions import eigh
+
+Shrinkage = float | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """An affine map to white coordinates and its inverse; `d` is the latent size."""
+
+    mean: Tensor
+    """`(..., d)`"""
+    whitener: Tensor
+    r"""`(..., d, d)`, symmetric: $\Sigma^{-1/2}$."""
+    colourer: Tensor
+    r"""`(..., d, d)`, symmetric: $\Sigma^{1/2}$."""
+
+    def whiten(self, z: Tensor) -> Tensor:
+        """Map latents `(..., n, d)` to white coordinates."""
+        self._check("latents", z)
+        return (z - self.mean[..., None, :]) @ self.whitener
+
+    def colour(self, u: Tensor) -> Tensor:
+        """Map white coordinates `(..., n, d)` back: the inverse of `whiten`."""
+        self._check("white latents", u)
+        return u @ self.colourer + self.mean[..., None, :]
+
+    def _check(self, name: str, x: Tensor) -> None:
+        check_matrix(name, x)
+        if x.shape[-1] != self.mean.shape[-1]:
+            raise ShapeError(
+                f"this whitening is for latents of size {self.mean.shape[-1]}, got {name} of "
+                f"shape {tuple(x.shape)}"
+            )
+        if x.dtype != self.mean.dtype:
+            raise DtypeError(
+                f"this whitening computes in {self.mean.dtype}, got {name} of {x.dtype}; "
+                "convert one of them"
+            )
+
+
+def zca(x: Tensor, shrinkage: Shrinkage = 0.0) -> Whitening:
+    """Fit ZCA whitening to the rows of `x` `(..., n, d)`; differentiable in `x`.
+
+    Args:
+        x: latents.
+        shrinkage: from 0 (none) to 1 (only the overall scale is whitened), or `"auto"` for the
+            Ledoit-Wolf optimum. Without any, a singular covariance is an error.
+    """
+    mean, covariance = shrunk_covariance(x, shrinkage)
+    whitener, colourer = inverse_sqrt_and_sqrt(covariance)
+    return Whitening(mean, whitener, colourer)
+
+
+def shrunk_covariance(x: Tensor, shrinkage: Shrinkage = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the mean `(..., d)` and the shrunk covariance `(..., d, d)` (divisor n)."""
+    check_matrix("x", x)
+    n, d = x.shape[-2:]
+    if n < 2:
+        raise EmptyInputError(f"a covariance needs at least two rows, got x of {tuple(x.shape)}")
+    mean = x.mean(-2)
+    centred = x - mean[..., None, :]
+    covariance = centred.mT @ centred / n
+    if shrinkage == "auto":
+        amount = ledoit_wolf(x)[..., None, None]
+    elif isinstance(shrinkage, str):
+        raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
+    else:
+        amount = torch.as_tensor(check_fraction("shrinkage", shrinkage), dtype=x.dtype)
+    scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    identity = torch.eye(d, dtype=x.dtype, device=x.device)
+    return mean, (1 - amount) * covariance + amount * scale * identity
+
+
+def ledoit_wolf(x: Tensor) -> Tensor:
+    """Return the shrinkage `(...)` that minimises the expected error of the covariance."""
+    check_matrix("x", x)
+    n, d = x.shape[-2:]
+    with torch.no_grad():
+        centred = (x - x.mean(-2, keepdim=True)).double()
+        covariance = centred.mT @ centred / n
+        scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
+        squares = centred.square()
+        energy = covariance.square().sum((-2, -1))
+        noise = (squares.sum(-1).square().sum(-1) / n - energy) / n
+        distance = energy - d * scale.square()
+        amount = torch.where(distance > 0, noise.clamp_min(0) / distance.clamp_min(1e-300), 1.0)
+        return amount.clamp_max(1.0).to(x.dtype)
+
+
+def inverse_sqrt_and_sqrt(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return $\Sigma^{-1/2}$ and $\Sigma^{1/2}$ of symmetric positive definite matrices."""
+    check_matrix("covariance", covariance)
+    roots: tuple[Tensor, Tensor] = _Roots.apply(covariance)  # type: ignore[no-untyped-call]
+    return roots
+
+
+class _Roots(torch.autograd.Function):
+    r"""$\Sigma^{-1/2}$ and $\Sigma^{1/2}$ with the Daleckii-Krein derivative.
+
+    Differentiating through `eigh` divides by differences of eigenvalues and breaks on repeated
+    ones. The derivative of a matrix function needs only the divided differences
+    $(f(\lambda_i) - f(\lambda_j)) / (\lambda_i - \lambda_j)$, which for roots have a form
+    without cancellation.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = eigh(covariance.double())
+        d = covariance.shape[-1]
+        floor = values[..., -1:] * d * torch.finfo(covariance.dtype).eps
+        flat = int((values <= floor).sum(-1).max())
+        if flat:
+            raise SingularCovarianceError(
+                f"the covariance is singular: {flat} of its {d} directions have no variance (too "
+                "few samples, or dead latent units); give shrinkage='auto' or a number above 0"
+            )
+        ctx.save_for_backward(values, vectors)
+        inverse_root = (vectors * values.rsqrt()[..., None, :]) @ vectors.mT
+        root = (vectors * values.sqrt()[..., None, :]) @ vectors.mT
+        return inverse_root.to(covariance.dtype), root.to(covariance.dtype)
+
+    @staticmethod
+    @once_differentiable  # the saved eigenvectors are constants to autograd
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        of_inverse_root, of_root = gradients
+        values: Tensor
+        vectors: Tensor
+        values, vectors = ctx.saved_tensors
+        rows, columns = values.sqrt()[..., :, None], values.sqrt()[..., None, :]
+        inner = (vectors.mT @ of_root.double() @ vectors) / (rows + columns)
+        inner -= (vectors.mT @ of_inverse_root.double() @ vectors) / (
+            rows * columns * (rows + columns)
+        )
+        return (vectors @ inner @ vectors.mT).to(of_root.dtype)
