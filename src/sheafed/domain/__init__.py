@@ -1,0 +1,1 @@
+"""Agents, sheaves, graphs, pilots and alignments: the objects of the paper."""
