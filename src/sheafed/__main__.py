@@ -1,0 +1,5 @@
+"""`python -m sheafed` is the command line."""
+
+from sheafed.cli import main
+
+main()

@@ -1,0 +1,155 @@
+"""`sheafed align` and `sheafed send`: post-hoc alignment of latents that lie in files."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from sheafed.domain import alignment
+from sheafed.domain.alignment import AlignmentReport
+from sheafed.errors import InputError, UndeterminedMapWarning
+from sheafed.linalg.whitening import Shrinkage
+
+SHOWN_CYCLES = 10
+
+
+def align(
+    latents: Annotated[
+        list[str], typer.Argument(help="NAME=FILE.npy, one per agent: latents (K, d) of the pilots")
+    ],
+    out: Annotated[Path, typer.Option(help="directory for the alignment")],
+    edge: Annotated[
+        list[str] | None, typer.Option(help="A:B, repeatable; everybody with everybody if absent")
+    ] = None,
+    whitening: Annotated[
+        str, typer.Option(help="what to fit the whitening to: pilots, private or none")
+    ] = "pilots",
+    private: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE.npy, repeatable: latents of own data, for private whitening"),
+    ] = None,
+    shrinkage: Annotated[
+        str, typer.Option(help="of covariances before whitening: auto, or 0 to 1")
+    ] = "auto",
+) -> None:
+    """Align encoders that were trained apart, from the latents of shared pilots."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UndeterminedMapWarning)
+        fitted = alignment.align(
+            _read_named(latents),
+            graph=None if edge is None else [_parse_edge(e) for e in edge],
+            whitening=_parse_whitening(whitening),
+            shrinkage=_parse_shrinkage(shrinkage),
+            private=None if private is None else _read_named(private),
+        )
+    fitted.save(out)
+    _print_report(fitted.report(), Console())
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    print(f"wrote {out}; next: sheafed send --alignment {out} --from A --to B z.npy --out out.npy")
+
+
+def send(
+    latents: Annotated[Path, typer.Argument(help="the sender's latents (n, d), a .npy file")],
+    alignment_directory: Annotated[
+        Path, typer.Option("--alignment", help="directory that `sheafed align` wrote")
+    ],
+    sender: Annotated[str, typer.Option("--from", help="whose latents these are")],
+    receiver: Annotated[str, typer.Option("--to", help="who shall read them")],
+    out: Annotated[Path, typer.Option(help="the .npy file to write")],
+) -> None:
+    """Turn one agent's latents into those that another agent's head understands."""
+    fitted = alignment.Alignment.load(alignment_directory)
+    received = fitted.send(_read_array(latents), sender, receiver)
+    unfinished = out.with_name(out.name + ".unfinished")
+    with unfinished.open("wb") as file:
+        np.save(file, received, allow_pickle=False)
+    os.replace(unfinished, out)
+    print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received.shape} to {out}")
+
+
+def _print_report(report: AlignmentReport, console: Console) -> None:
+    edges = Table(title="Edges (residual: 0 glued, 1 unrelated)")
+    for heading in ("from", "to", "sizes"):
+        edges.add_column(heading)
+    for heading in ("residual", "rank", "gap", "undetermined"):
+        edges.add_column(heading, justify="right")
+    for fit in report.edges:
+        edges.add_row(
+            fit.tail,
+            fit.head,
+            f"{fit.d_tail} -> {fit.d_head}",
+            f"{fit.residual:.4f}",
+            f"{fit.rank}/{fit.d_tail}",
+            f"{fit.gap:.1e}",
+            str(fit.undetermined_dimension or "-"),
+        )
+    console.print(edges)
+    if not report.cycles:
+        return
+    worst = sorted(report.cycles, key=lambda h: -h.deviation)[:SHOWN_CYCLES]
+    cycles = Table(title=f"Round trips, {len(worst)} worst of {len(report.cycles)}")
+    cycles.add_column("cycle")
+    cycles.add_column("holonomy", justify="right")
+    for holonomy in worst:
+        round_trip = (*holonomy.cycle, holonomy.cycle[0])
+        cycles.add_row(" -> ".join(round_trip), f"{holonomy.deviation:.4f}")
+    console.print(cycles)
+
+
+def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for argument in arguments:
+        name, separator, file = argument.partition("=")
+        if not (name and separator and file):
+            raise InputError(f"expected NAME=FILE.npy, got {argument!r}")
+        if name in arrays:
+            raise InputError(f"the agent {name!r} is given twice; every agent has one file")
+        arrays[name] = _read_array(Path(file))
+    return arrays
+
+
+def _read_array(path: Path) -> NDArray[Any]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as problem:
+        raise InputError(
+            f"cannot read {path} as a NumPy array ({problem}); write one with numpy.save"
+        ) from problem
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} holds several arrays; give a .npy file with one")
+    return array
+
+
+def _parse_edge(text: str) -> tuple[str, str]:
+    one, separator, other = text.partition(":")
+    if not (one and separator and other):
+        raise InputError(f"expected --edge A:B, got {text!r}")
+    return one, other
+
+
+def _parse_whitening(text: str) -> alignment.WhiteningSource | None:
+    match text:
+        case "pilots" | "private":
+            return text
+        case "none":
+            return None
+    raise InputError(f"--whitening must be pilots, private or none, got {text!r}")
+
+
+def _parse_shrinkage(text: str) -> Shrinkage:
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError as problem:
+        raise InputError(
+            f"--shrinkage must be auto or a number in [0, 1], got {text!r}"
+        ) from problem

@@ -1,0 +1,86 @@
+"""`sheafed doctor`: what is installed, what is missing, and how to get it."""
+
+import platform
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+
+import torch
+from packaging.requirements import Requirement
+from rich.console import Console
+from rich.table import Table
+
+import sheafed
+
+PURPOSE = {
+    "edge": "agents on many machines, over Zenoh",
+    "tensorboard": "curves in TensorBoard",
+    "tune": "hyperparameter search with Optuna",
+    "dev": "tests and linters",
+}
+MODULES = {"eclipse-zenoh": "zenoh"}
+
+
+def doctor() -> None:
+    """Say what is installed, which optional parts are missing and how to get them."""
+    required, extras = _requirements()
+    console = Console()
+    console.print(
+        f"sheafed {sheafed.__version__}, Python {platform.python_version()} on "
+        f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} torch threads, "
+        f"{torch.cuda.device_count()} GPUs"
+    )
+    table = Table()
+    for heading in ("part", "packages", "state"):
+        table.add_column(heading)
+    broken = _missing(required)
+    table.add_row("required", _versions(required), _state(broken, "pip install sheafed"))
+    for extra, requirements in extras.items():
+        table.add_row(
+            f"{extra}: {PURPOSE[extra]}",
+            _versions(requirements),
+            _state(_missing(requirements), f"pip install 'sheafed\\[{extra}]'"),
+        )
+    console.print(table)
+    if broken:
+        print(f"error: required packages are missing: {', '.join(broken)}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
+    declared = [Requirement(text) for text in metadata.requires("sheafed") or []]
+    extras = {
+        extra: [r for r in declared if r.marker and r.marker.evaluate({"extra": extra})]
+        for extra in PURPOSE
+    }
+    return [r for r in declared if r.marker is None], extras
+
+
+def _version(requirement: Requirement) -> str | None:
+    try:
+        return metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _missing(requirements: list[Requirement]) -> list[str]:
+    """Name what is not installed, too old, or installed without its module."""
+    missing = []
+    for requirement in requirements:
+        version = _version(requirement)
+        module = MODULES.get(requirement.name)
+        if (
+            version is None
+            or not requirement.specifier.contains(version, prereleases=True)
+            or (module is not None and find_spec(module) is None)
+        ):
+            missing.append(requirement.name)
+    return missing
+
+
+def _versions(requirements: list[Requirement]) -> str:
+    return ", ".join(f"{r.name} {_version(r) or '-'}" for r in requirements)
+
+
+def _state(missing: list[str], remedy: str) -> str:
+    return f"missing {', '.join(missing)}: {remedy}" if missing else "installed"

@@ -1,0 +1,110 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import sheafed
+from sheafed.cli import main
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Call the command line in this process; return its exit code and what it printed."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["sheafed", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    source = rng.standard_normal((50, 3))
+    for name, d in {"anna": 3, "bert": 5, "cleo": 4}.items():
+        latents = source @ rng.standard_normal((3, d)) + 0.1 * rng.standard_normal((50, d))
+        np.save(tmp_path / f"{name}.npy", latents)
+    return tmp_path
+
+
+def test_align_then_send_as_the_library_does(files, run):
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert", "cleo")]
+    edges = ["--edge", "anna:bert", "--edge", "bert:cleo"]
+    options = ["--out", files / "alignment", "--shrinkage", "0.2"]
+    code, printed, _ = run("align", *named, *edges, *options)
+    assert code == 0
+    latents = {n: np.load(files / f"{n}.npy") for n in ("anna", "bert", "cleo")}
+    expected = sheafed.align(latents, [("anna", "bert"), ("bert", "cleo")], shrinkage=0.2)
+    for fit in expected.report().edges:
+        assert f"{fit.residual:.4f}" in printed
+    arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "cleo"]
+    command = ["send", *arguments, files / "anna.npy", "--out", files / "out.npy"]
+    sent = subprocess.run(
+        [sys.executable, "-m", "sheafed", *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "anna -> bert -> cleo" in sent.stdout
+    np.testing.assert_array_equal(
+        np.load(files / "out.npy"), expected.send(latents["anna"], "anna", "cleo")
+    )
+
+
+def test_cycles_and_private_whitening_are_shown(files, run):
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert", "cleo")]
+    private = [x for n in named for x in ("--private", n)]
+    options = ["--whitening", "private", *private, "--out", files / "x"]
+    code, printed, _ = run("align", *named, *options)
+    assert code == 0
+    assert "anna -> " in printed
+    assert "holonomy" in printed
+
+
+def test_undetermined_maps_are_warned_of(files, run):
+    for name in ("anna", "bert"):
+        np.save(files / f"{name}.npy", np.load(files / f"{name}.npy")[:3])
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    code, _, complaint = run("align", *named, "--out", files / "x")
+    assert code == 0
+    assert "warning: 3 pilots leave 1 of 1 maps undetermined" in complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["anna"], "expected NAME=FILE.npy, got 'anna'"),
+        (["anna=anna.npy", "anna=bert.npy"], "given twice"),
+        (["anna=anna.npy", "bert=none.npy"], "cannot read none.npy"),
+        (["anna=anna.npy", "bert=text.npy"], "cannot read text.npy"),
+        (["anna=anna.npy", "bert=objects.npy"], "cannot read objects.npy"),
+        (["anna=anna.npy", "bert=many.npz"], "several arrays"),
+        (["anna=anna.npy", "bert=bert.npy", "--edge", "annabert"], "--edge A:B"),
+        (["anna=anna.npy", "bert=bert.npy", "--whitening", "pca"], "'pca'"),
+        (["anna=anna.npy", "bert=bert.npy", "--shrinkage", "much"], "'much'"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(files, run, monkeypatch, arguments, text):
+    monkeypatch.chdir(files)
+    (files / "text.npy").write_text("not an array")
+    np.save(files / "objects.npy", np.array([{}], dtype=object))
+    np.savez(files / "many.npz", a=np.zeros(3), b=np.zeros(3))
+    code, _, complaint = run("align", *arguments, "--out", "out")
+    assert code == 2
+    assert complaint.startswith("error: ")
+    assert text in complaint
+    assert len(complaint.splitlines()) == 1
+    assert not (files / "out").exists()
+
+
+def test_send_from_a_directory_without_alignment(files, run):
+    arguments = ["--alignment", files, "--from", "anna", "--to", "bert"]
+    code, _, complaint = run("send", *arguments, files / "anna.npy", "--out", files / "out.npy")
+    assert code == 2
+    assert "sheafed align --out" in complaint
+    assert not (files / "out.npy").exists()

@@ -1,0 +1,30 @@
+from importlib import metadata
+
+import pytest
+
+from sheafed.cli import doctor
+
+
+def test_says_what_is_there_and_how_to_get_the_rest(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    genuine = metadata.version
+
+    def version(name):
+        if name == "optuna":
+            raise metadata.PackageNotFoundError(name)
+        return genuine(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    doctor.doctor()
+    printed = capsys.readouterr().out
+    assert f"torch {genuine('torch')}" in printed
+    assert "pip install 'sheafed[tune]'" in printed
+    assert f"sheafed {genuine('sheafed')}" in printed
+
+
+def test_a_missing_required_package_is_an_error(capsys, monkeypatch):
+    genuine = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda n: "0.0.1" if n == "scipy" else genuine(n))
+    with pytest.raises(SystemExit):
+        doctor.doctor()
+    assert "scipy" in capsys.readouterr().err
