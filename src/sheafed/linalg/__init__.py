@@ -10,12 +10,14 @@ from sheafed.linalg.procrustes import (
     procrustes,
     residual,
 )
+from sheafed.linalg.running_zca import RunningZCA
 from sheafed.linalg.spectra import canonical_correlations, effective_rank
 from sheafed.linalg.swbn import StochasticWhitening
 from sheafed.linalg.whitening import Whitening, ledoit_wolf, zca
 
 __all__ = [
     "Identifiability",
+    "RunningZCA",
     "StochasticWhitening",
     "Whitening",
     "canonical_correlations",

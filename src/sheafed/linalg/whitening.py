@@ -63,7 +63,7 @@ class Whitening:
 
 
 def zca(x: Tensor, shrinkage: Shrinkage = 0.0) -> Whitening:
-    """Fit ZCA whitening to the rows of `x` `(..., n, d)`; differentiable in `x`.
+    """Fit ZCA whitening to the rows of `x` `(..., n, d)`; differentiable in `x`, once.
 
     Args:
         x: latents.
@@ -78,7 +78,7 @@ def zca(x: Tensor, shrinkage: Shrinkage = 0.0) -> Whitening:
 def shrunk_covariance(x: Tensor, shrinkage: Shrinkage = 0.0) -> tuple[Tensor, Tensor]:
     """Return the mean `(..., d)` and the shrunk covariance `(..., d, d)` (divisor n)."""
     check_matrix("x", x)
-    n, d = x.shape[-2:]
+    n = x.shape[-2]
     if n < 2:
         raise EmptyInputError(f"a covariance needs at least two rows, got x of {tuple(x.shape)}")
     mean = x.mean(-2)
@@ -90,9 +90,14 @@ def shrunk_covariance(x: Tensor, shrinkage: Shrinkage = 0.0) -> tuple[Tensor, Te
         raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
     else:
         amount = torch.as_tensor(check_fraction("shrinkage", shrinkage), dtype=x.dtype)
+    return mean, shrink(covariance, amount)
+
+
+def shrink(covariance: Tensor, amount: Tensor | float) -> Tensor:
+    r"""Return $(1-s)\Sigma + s\,\frac{\mathrm{tr}\Sigma}{d} I$ of `(..., d, d)`."""
     scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    identity = torch.eye(d, dtype=x.dtype, device=x.device)
-    return mean, (1 - amount) * covariance + amount * scale * identity
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return (1 - amount) * covariance + amount * scale * identity
 
 
 def ledoit_wolf(x: Tensor) -> Tensor:
@@ -114,6 +119,8 @@ def ledoit_wolf(x: Tensor) -> Tensor:
 def inverse_sqrt_and_sqrt(covariance: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return $\Sigma^{-1/2}$ and $\Sigma^{1/2}$ of symmetric positive definite matrices."""
     check_matrix("covariance", covariance)
+    if covariance.shape[-2] != covariance.shape[-1]:
+        raise ShapeError(f"a covariance must be square, got {tuple(covariance.shape)}")
     roots: tuple[Tensor, Tensor] = _Roots.apply(covariance)  # type: ignore[no-untyped-call]
     return roots
 

@@ -1,0 +1,71 @@
+"""Running mean and covariance of latents: what whitening layers follow and agree on."""
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
+from sheafed.linalg.checks import check_fraction, check_matrix
+
+
+class RunningMoments(nn.Module):
+    """The running mean `(d,)` and covariance `(d, d)` of the batches seen in training mode.
+
+    Args:
+        dimension: d.
+        momentum: the weight of one batch, once 1 / momentum batches have been seen; before that
+            the moments are plain averages.
+        shrinkage: of the second moment before it is inverted, in [0, 1].
+    """
+
+    running_mean: Tensor
+    running_covariance: Tensor
+    batches: Tensor
+
+    def __init__(self, dimension: int, momentum: float, shrinkage: float) -> None:
+        super().__init__()
+        if dimension < 1:
+            raise InputError(f"dimension must be at least 1, got {dimension}")
+        self.dimension = dimension
+        self.momentum = check_fraction("momentum", momentum)
+        self.shrinkage = check_fraction("shrinkage", shrinkage)
+        self.register_buffer("running_mean", torch.zeros(dimension))
+        self.register_buffer("running_covariance", torch.eye(dimension))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def follow(self, mean: Tensor, covariance: Tensor) -> None:
+        """Move the running moments towards those of a batch."""
+        self.batches += 1
+        weight = max(self.momentum, 1.0 / int(self.batches))
+        self.running_mean.lerp_(mean, weight)
+        self.running_covariance.lerp_(covariance, weight)
+
+    def check(self, name: str, x: Tensor) -> None:
+        """Raise a named error unless `x` can be whitened or coloured here."""
+        check_matrix(name, x)
+        if x.shape[1:] != (self.dimension,):
+            raise ShapeError(
+                f"this layer whitens latents of shape (n, {self.dimension}), got {name} of shape "
+                f"{tuple(x.shape)}"
+            )
+        if x.dtype != self.running_mean.dtype:
+            raise DtypeError(
+                f"this layer computes in {self.running_mean.dtype}, got {name} of {x.dtype}; "
+                "convert one of them"
+            )
+
+    def extra_repr(self) -> str:
+        """Describe the layer when a model is printed."""
+        return f"{self.dimension}, momentum={self.momentum}, shrinkage={self.shrinkage}"
+
+
+def batch_moments(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the mean `(d,)`, the centred batch and its unbiased covariance; differentiable."""
+    if len(z) < 2:
+        raise EmptyInputError(
+            f"training statistics need at least two rows, got {tuple(z.shape)}; "
+            "call eval() to whiten single latents"
+        )
+    mean = z.mean(0)
+    centred = z - mean
+    return mean, centred, centred.mT @ centred / (len(z) - 1)
