@@ -41,6 +41,10 @@ class RankError(InputError):
     """A matrix does not have the rank that an operation needs."""
 
 
+class LatentSizeError(ShapeError):
+    """An encoder does not give latents `(n, d)` of one fixed size d."""
+
+
 class GraphError(InputError):
     """A graph cannot be used."""
 
@@ -70,6 +74,14 @@ class MessageError(SheafedError):
 
     def __str__(self) -> str:
         return str(self.args[1])
+
+
+class HandshakeError(SheafedError):
+    """Neighbours have not agreed on what they are about to do together."""
+
+
+class RunExistsError(SheafedError):
+    """A directory already holds a run, which would be overwritten."""
 
 
 class ExchangeClosedError(SheafedError):
