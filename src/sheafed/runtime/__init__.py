@@ -1,0 +1,1 @@
+"""The round loop, evaluation, checkpoints, callbacks: what turns node programs into a run."""
