@@ -1,6 +1,6 @@
 """`sheafed align` and `sheafed send`: post-hoc alignment of latents that lie in files."""
 
-import os
+import io
 import sys
 import warnings
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.table import Table
 from sheafed.domain import alignment
 from sheafed.domain.alignment import AlignmentReport
 from sheafed.errors import InputError, UndeterminedMapWarning
+from sheafed.files import write_atomically
 from sheafed.linalg.whitening import Shrinkage
 
 SHOWN_CYCLES = 10
@@ -68,10 +69,9 @@ def send(
     """Turn one agent's latents into those that another agent's head understands."""
     fitted = alignment.Alignment.load(alignment_directory)
     received = fitted.send(_read_array(latents), sender, receiver)
-    unfinished = out.with_name(out.name + ".unfinished")
-    with unfinished.open("wb") as file:
-        np.save(file, received, allow_pickle=False)
-    os.replace(unfinished, out)
+    content = io.BytesIO()
+    np.save(content, received, allow_pickle=False)
+    write_atomically(out, content.getvalue())
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received.shape} to {out}")
 
 
@@ -124,6 +124,7 @@ def _read_array(path: Path) -> NDArray[Any]:
             f"cannot read {path} as a NumPy array ({problem}); write one with numpy.save"
         ) from problem
     if not isinstance(array, np.ndarray):
+        array.close()
         raise InputError(f"{path} holds several arrays; give a .npy file with one")
     return array
 
