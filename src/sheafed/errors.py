@@ -84,6 +84,10 @@ class RunExistsError(SheafedError):
     """A directory already holds a run, which would be overwritten."""
 
 
+class MissingPartError(SheafedError, ImportError):
+    """An optional part is not installed."""
+
+
 class ExchangeClosedError(SheafedError):
     """An exchange was used after it had been closed."""
 

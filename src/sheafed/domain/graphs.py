@@ -202,9 +202,13 @@ def orient(graph: nx.Graph[str], dims: Mapping[str, int]) -> tuple[Edge, ...]:
             raise InputError(
                 f"the stalk dimension of agent {name!r} must be a positive int, got {dims[name]!r}"
             )
-    return tuple(
-        sorted(Edge(*sorted(pair, key=lambda name: (-dims[name], name))) for pair in graph.edges)
-    )
+    return tuple(sorted(orient_pair((a, dims[a]), (b, dims[b])) for a, b in graph.edges))
+
+
+def orient_pair(one: tuple[str, int], other: tuple[str, int]) -> Edge:
+    """Orient the edge between two agents, each given by its name and stalk dimension."""
+    (head, _), (tail, _) = sorted((one, other), key=lambda agent: (-agent[1], agent[0]))
+    return Edge(head, tail)
 
 
 def incoming(edges: Iterable[Edge], name: str) -> tuple[str, ...]:

@@ -97,6 +97,11 @@ class Ledger:
         """Return a copy of everything, as one tensor and a short list."""
         return LedgerState(rows=torch.from_numpy(self._table()), names=list(self._numbers))
 
+    def restore(self, state: LedgerState) -> None:
+        """Forget what was recorded and go on from a state."""
+        other = self.from_state(state)
+        self._cells, self._numbers, self._totals = other._cells, other._numbers, other._totals
+
     @classmethod
     def from_state(cls, state: LedgerState) -> "Ledger":
         """Return the ledger of which `state()` returned this."""

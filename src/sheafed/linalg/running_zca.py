@@ -1,19 +1,22 @@
 r"""ZCA whitening that follows latents while they are trained.
 
-The value of $\mu$ and $\Sigma$ is a running one, steadier than a small batch; their derivative is
-that of the batch. So a penalty on white latents cannot gain by shrinking the latents, and yet
-no single batch decides the reference.
+$u = Q D^{-1/2} Q^\top (z - \mu)$. The principal directions $Q$ are those of the running covariance,
+outside autograd; along them the batch is centred and standardised by its own variances, which is
+differentiated. So a penalty on white latents gains nothing by shrinking the latents along any
+direction, and yet no single batch decides which directions there are.
 """
 
 import torch
 from torch import Tensor
 
+from sheafed.errors import SingularCovarianceError
+from sheafed.linalg.decompositions import eigh
 from sheafed.linalg.running import RunningMoments, batch_moments
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 
 
 class RunningZCA(RunningMoments):
-    r"""Whiten latents `(n, d)` by $\Sigma^{-1/2}$ of their running, shrunk covariance.
+    r"""Whiten latents `(n, d)`: batch variances in training, $\Sigma^{-1/2}$ in inference.
 
     It commutes with rotations of the latent space, unlike `StochasticWhitening`, which
     standardises every coordinate by itself.
@@ -21,8 +24,8 @@ class RunningZCA(RunningMoments):
     Args:
         dimension: d.
         momentum: the weight of one batch in the running moments (see `RunningMoments`).
-        shrinkage: of the covariance towards a multiple of the identity. It must be above 0 where
-            the first batches have fewer rows than dimensions.
+        shrinkage: of all variances towards their mean. It must be above 0 where batches have
+            fewer rows than dimensions. The more, the less small variances are amplified.
     """
 
     def __init__(self, dimension: int, momentum: float = 0.05, shrinkage: float = 0.1) -> None:
@@ -35,12 +38,19 @@ class RunningZCA(RunningMoments):
         if not self.training:
             whitener, _ = self._running_roots()
             return (z - self.running_mean) @ whitener
-        mean, _, covariance = batch_moments(z)
+        mean, centred, covariance = batch_moments(z)
         self.follow(mean, covariance)
-        mean = self.running_mean + (mean - mean.detach())
-        covariance = self.running_covariance + (covariance - covariance.detach())
-        whitener, _ = inverse_sqrt_and_sqrt(shrink(covariance, self.shrinkage))
-        return (z - mean) @ whitener
+        with torch.no_grad():
+            directions = eigh(self.running_covariance.double())[1].to(z.dtype)
+        along = centred @ directions
+        variances = along.square().mean(0)
+        shrunk = (1 - self.shrinkage) * variances + self.shrinkage * variances.mean()
+        if float(shrunk.detach().min()) <= 0:
+            raise SingularCovarianceError(
+                f"a batch of {len(z)} latents has no variance along some of its {self.dimension} "
+                "directions; give a shrinkage above 0"
+            )
+        return (along / shrunk.sqrt()) @ directions.mT
 
     @torch.no_grad()
     def fit(self, z: Tensor) -> None:

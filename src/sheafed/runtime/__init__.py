@@ -1,1 +1,24 @@
-"""The round loop, evaluation, checkpoints, callbacks: what turns node programs into a run."""
+"""The round loop, evaluation, checkpoints and callbacks."""
+
+from sheafed.runtime.callbacks import (
+    Callback,
+    EarlyStopping,
+    MetricsLog,
+    ProgressBar,
+    TensorBoard,
+)
+from sheafed.runtime.evaluation import Evaluation, evaluate
+from sheafed.runtime.run import Run
+from sheafed.runtime.train import train
+
+__all__ = [
+    "Callback",
+    "EarlyStopping",
+    "Evaluation",
+    "MetricsLog",
+    "ProgressBar",
+    "Run",
+    "TensorBoard",
+    "evaluate",
+    "train",
+]

@@ -1,0 +1,194 @@
+"""One agent: its encoder, head, objective, optimiser, data and randomness, all its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from sheafed.domain.objectives import Objective, cross_entropy
+from sheafed.domain.samples import Batch, DataOrder, Samples, as_local_data
+from sheafed.domain.seeds import generator
+from sheafed.errors import InputError, LatentSizeError, NonFiniteError
+
+CHUNK = 1024
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """Return the optimiser of app:exp_details."""
+    return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
+
+
+class Agent:
+    """An agent of the network. Nothing has to be subclassed.
+
+    Args:
+        name: unique in the network.
+        encoder: any module; its `encode` method is used if it has one, else the call itself.
+            It must give latents `(n, d)`; d is found by a probe.
+        head: any module from latents to class scores, or none.
+        data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
+            mapping with `train` and perhaps `validation` and `test`.
+        objective: a callable of agent and batch that gives a scalar loss.
+        optimizer: a torch optimiser over the parameters, or a function that makes one of them.
+        batch_size: how many samples a training step sees.
+        clip: bound on the norm of this agent's gradient, if any.
+        stepsize: the learning rate of each step, if it is to follow a schedule.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        encoder: nn.Module,
+        head: nn.Module | None = None,
+        *,
+        data: Any,
+        objective: Objective = cross_entropy,
+        optimizer: Optimizer | MakeOptimizer = paper_optimizer,
+        batch_size: int = 64,
+        clip: float | None = None,
+        stepsize: Callable[[int], float] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+        if batch_size < 1:
+            raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
+        if clip is not None and clip <= 0:
+            raise InputError(f"agent {name!r}: clip must be positive or None, got {clip}")
+        self.name = name
+        self.encoder = encoder
+        self.head = head
+        self.data = as_local_data(data)
+        self.objective = objective
+        self.batch_size = batch_size
+        self.clip = clip
+        self.stepsize = stepsize
+        self.steps = 0
+        self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
+        self.dimension = self._probe()
+        modules = [encoder] if head is None else [encoder, head]
+        # A dictionary, since encoder and head may share parameters or be one module.
+        self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
+        self.optimizer = (
+            optimizer if isinstance(optimizer, Optimizer) else optimizer(self.parameters)
+        )
+        self.start(seed=0)
+
+    def start(self, seed: int) -> None:
+        """Derive this agent's random streams from a seed, its name and their purpose."""
+        self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
+        self._noise = generator(seed, self.name, "noise").get_state()
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return the latents `(n, d)` of some inputs, in whatever mode the encoder is."""
+        latents = self._encode(inputs)
+        if latents.ndim != 2 or latents.shape[-1] != self.dimension:
+            raise LatentSizeError(
+                f"agent {self.name!r}: the encoder gave latents of shape {tuple(latents.shape)} "
+                f"for {len(inputs)} inputs, expected ({len(inputs)}, {self.dimension}); its "
+                "latent size may not change"
+            )
+        return latents
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Encode deterministically: dropout off, batch norm on running statistics."""
+        modules = [m for top in (self.encoder, self.head) if top is not None for m in top.modules()]
+        modes = [m.training for m in modules]
+        try:
+            for module in modules:
+                module.training = False
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+
+    @contextmanager
+    def own_randomness(self) -> Iterator[None]:
+        """Let dropout and augmentation draw from this agent's stream, not from a shared one."""
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self._noise)
+        try:
+            yield
+        finally:
+            self._noise = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+    @torch.no_grad()
+    def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
+        """Return the latents `(n, d)` of all samples, encoded deterministically, and targets."""
+        latents, targets = [], []
+        with self.inference():
+            for start in range(0, len(samples), CHUNK):
+                batch = samples.batch(torch.arange(start, min(start + CHUNK, len(samples))))
+                latents.append(self.encode(batch.inputs))
+                targets.append(batch.targets)
+        known = [t for t in targets if t is not None]
+        return torch.cat(latents), torch.cat(known) if known else None
+
+    def next_batch(self) -> Batch:
+        """Return the next training batch of this agent's own order."""
+        return self.data.train.batch(self.order.next())
+
+    def descend(self, loss: Tensor) -> None:
+        """Take one optimiser step on a scalar loss."""
+        if self.stepsize is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.stepsize(self.steps)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.clip is not None:
+            norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
+            if not bool(torch.isfinite(norm)):
+                raise NonFiniteError(
+                    f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
+                    f"{norm.item()}; lower the learning rate, or look at the data"
+                )
+        self.optimizer.step()
+        self.steps += 1
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that changes in training."""
+        return {
+            "encoder": dict(self.encoder.state_dict()),
+            "head": None if self.head is None else dict(self.head.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "noise": self._noise,
+            "position": self.order.position,
+            "steps": self.steps,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state` returned, after `start` with the same seed."""
+        self.encoder.load_state_dict(state["encoder"])
+        if self.head is not None:
+            self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._noise = state["noise"]
+        self.order.seek(state["position"])
+        self.steps = state["steps"]
+
+    def _probe(self) -> int:
+        inputs = self.data.train.batch(torch.arange(min(2, len(self.data.train)))).inputs
+        with self.inference(), torch.no_grad():
+            latents = self._encode(inputs)
+        if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != len(inputs):
+            found = tuple(latents.shape) if isinstance(latents, Tensor) else type(latents).__name__
+            raise LatentSizeError(
+                f"agent {self.name!r}: the encoder must give latents (n, d); for inputs of shape "
+                f"{tuple(inputs.shape)} it gave {found}; flatten or pool its output"
+            )
+        if not bool(torch.isfinite(latents).all()):
+            raise NonFiniteError(
+                f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
+                "data; look at the data and the initial weights"
+            )
+        return int(latents.shape[-1])
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, d={self.dimension}, {len(self.data.train)} training samples)"

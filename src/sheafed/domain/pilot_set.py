@@ -1,0 +1,83 @@
+"""The shared pilot inputs, as every agent sees them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafed.errors import EmptyInputError, InputError, ShapeError, UnknownAgentError
+
+
+@dataclass(frozen=True)
+class PilotSet:
+    """Inputs whose correspondence across agents is known (app:pilots).
+
+    Args:
+        inputs: `(M, ...)`, the same for everybody; or, where agents sense different modalities,
+            one tensor per agent whose rows belong to the same M events.
+        ids: what the rows are called, if the agents have agreed on names.
+    """
+
+    inputs: Tensor | Mapping[str, Tensor]
+    ids: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        views = self.inputs if isinstance(self.inputs, Mapping) else {"everybody": self.inputs}
+        counts = {name: len(view) for name, view in views.items()}
+        if len(set(counts.values())) > 1:
+            raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
+        if not counts or not self.total:
+            raise EmptyInputError("there are no pilots; agents cannot be aligned without any")
+        if self.ids is not None and len(set(self.ids)) != self.total:
+            raise ShapeError(
+                f"{self.total} pilots need as many different ids, got {len(self.ids)} of which "
+                f"{len(set(self.ids))} differ"
+            )
+
+    @property
+    def total(self) -> int:
+        """M, the number of pilots."""
+        if isinstance(self.inputs, Mapping):
+            return len(next(iter(self.inputs.values()), ()))
+        return len(self.inputs)
+
+    def of(self, name: str) -> Tensor:
+        """Return the pilots as the agent `name` sees them."""
+        if not isinstance(self.inputs, Mapping):
+            return self.inputs
+        if name not in self.inputs:
+            raise UnknownAgentError(
+                f"there are no pilots for agent {name!r}, only for {sorted(self.inputs)}"
+            )
+        return self.inputs[name]
+
+    def digest(self) -> str:
+        """Return what agents compare to know that they mean the same pilots in the same order.
+
+        Shared inputs and ids enter it. Without ids, views of different modalities can only be
+        compared by their number.
+        """
+        content = blake2b(str(self.total).encode(), digest_size=16)
+        for identifier in self.ids or ():
+            content.update(f"{len(identifier)}:{identifier}".encode())
+        if not isinstance(self.inputs, Mapping):
+            content.update(np.ascontiguousarray(self.inputs.detach().cpu().numpy()).tobytes())
+        return content.hexdigest()
+
+
+def as_pilot_set(given: Any) -> PilotSet:
+    """Turn a tensor, an array or a mapping of them into a `PilotSet`."""
+    if isinstance(given, PilotSet):
+        return given
+    if isinstance(given, Mapping):
+        return PilotSet({name: torch.as_tensor(view) for name, view in given.items()})
+    if isinstance(given, Tensor | np.ndarray):
+        return PilotSet(torch.as_tensor(given))
+    raise InputError(
+        f"pilots must be an array, a mapping of arrays by agent or a PilotSet, got "
+        f"{type(given).__name__}"
+    )

@@ -1,0 +1,222 @@
+"""A method as a node program: what one agent does, seeing only itself and its messages."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from sheafed.domain.agent import Agent
+from sheafed.domain.graphs import Edge, orient_pair
+from sheafed.domain.messages import Message, TensorSpec, check_message
+from sheafed.domain.pilot_set import PilotSet
+from sheafed.domain.samples import Batch
+from sheafed.errors import HandshakeError, MessageError, NonFiniteError
+from sheafed.methods.maps import End
+from sheafed.methods.whitenings import WhiteningLayer
+
+PROTOCOL_VERSION = 1
+HELLO, ROUND, ALIGNMENT = "hello", "round", "alignment"
+"""The kinds of messages: before training, in a round of it, and for maps fitted after it."""
+
+logger = logging.getLogger("sheafed.methods")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an agent knows of the network before its first message."""
+
+    agent: Agent
+    neighbours: tuple[str, ...]
+    pilots: PilotSet
+    seed: int
+    """Shared by all agents: pilots and data order follow from it."""
+    secret: int
+    """The agent's own seed, which nobody else may know: secret maps follow from it."""
+    rounds_per_epoch: int
+    homogeneous: bool
+    """Whether all latent sizes of the network agree."""
+
+
+class Method(Protocol):
+    """A recipe that gives every agent its node program."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    def node(self, setting: Setting) -> Node:
+        """Return the program of one agent."""
+
+
+class Node(ABC):
+    """The program of one agent.
+
+    A round is `send`, then `receive` with whatever has arrived: a message that did not is absent.
+    Before the first round the neighbours shake hands (`hello`, `meet`). `transmit` and `interpret`
+    are what the training was for: the two sides of sending a latent to a neighbour.
+    """
+
+    def __init__(self, setting: Setting, whitening: WhiteningLayer) -> None:
+        self.setting = setting
+        self.whitening = whitening
+        self.ends: dict[str, End] = {}
+        self.agent = setting.agent
+        self.name = setting.agent.name
+        self.neighbours = setting.neighbours
+        self.peers: dict[str, dict[str, int]] = {}
+        self.rejected: Counter[str] = Counter()
+
+    # The handshake
+
+    def agreement(self) -> dict[str, str | int]:
+        """Return what neighbours must have in common, by the name it has in a refusal."""
+        return {
+            "protocol version": PROTOCOL_VERSION,
+            "method": type(self).__name__,
+            "pilot set": self.setting.pilots.digest(),
+            "rounds per epoch": self.setting.rounds_per_epoch,
+        }
+
+    def introduction(self) -> dict[str, int]:
+        """Return what neighbours must know of this agent and may differ in."""
+        return {"dimension": self.agent.dimension}
+
+    def hello(self) -> Iterator[Message]:
+        """Introduce this agent to its neighbours."""
+        fields = {**self.agreement(), **self.introduction()}
+        for neighbour in self.neighbours:
+            yield Message(HELLO, 0, self.name, neighbour, fields=fields)
+
+    def meet(self, inbox: Mapping[str, Message]) -> None:
+        """Learn who the neighbours are; refuse those that have agreed to something else."""
+        missing = sorted(set(self.neighbours) - set(inbox))
+        if missing:
+            raise HandshakeError(
+                f"agent {self.name!r} has not heard from its neighbours {missing}; start them, or "
+                "leave them out of the graph"
+            )
+        for neighbour, message in inbox.items():
+            for what, mine in self.agreement().items():
+                theirs = message.fields.get(what)
+                if theirs != mine:
+                    raise HandshakeError(
+                        f"agents {self.name!r} and {neighbour!r} do not agree on the {what}: "
+                        f"{mine!r} against {theirs!r}; give both the same configuration"
+                    )
+            self.peers[neighbour] = {}
+            for what in self.introduction():
+                value = message.fields.get(what)
+                if not isinstance(value, int) or value < 0:
+                    raise HandshakeError(
+                        f"agent {neighbour!r} says its {what} is {value!r}, expected an integer"
+                    )
+                self.peers[neighbour][what] = value
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Build what depends on the neighbours' introductions."""
+
+    def edge(self, neighbour: str) -> Edge:
+        """Return the oriented edge to a neighbour."""
+        other = self.peers[neighbour]["dimension"]
+        return orient_pair((self.name, self.agent.dimension), (neighbour, other))
+
+    # A round
+
+    @abstractmethod
+    def send(self, round: int) -> Iterator[Message]:
+        """Return what this agent tells its neighbours."""
+
+    @abstractmethod
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Update maps and weights; return what is worth logging."""
+
+    # Communication
+
+    def alignment_messages(self, round: int) -> Iterator[Message]:
+        """Return what neighbours need to fit maps after training; nothing for most methods."""
+        return iter(())
+
+    def align(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Fit maps after training; nothing for methods that learn them."""
+
+    def transmit(self, z: Tensor, neighbour: str) -> Tensor:
+        """Return what leaves for a neighbour when own latents `(n, d_i)` are sent to it."""
+        return self.ends[neighbour].outgoing(self.whitening.eval()(z))
+
+    def interpret(self, received: Tensor, neighbour: str) -> Tensor:
+        """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
+        return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
+
+    def white_pilots(self) -> Tensor:
+        """Return the white latents of all pilots as they are now."""
+        with torch.no_grad():
+            return self.whitening.eval()(self.pilot_latents())
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Return everything of the program, beside the agent, that changes in training."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state` returned."""
+
+    # Shared steps
+
+    def accepted(
+        self,
+        round: int,
+        kind: str,
+        inbox: Mapping[str, Message],
+        specs: Mapping[str, Mapping[str, TensorSpec]],
+    ) -> dict[str, Message]:
+        """Return the messages that are what was agreed; count, log and leave out the others."""
+        good = {}
+        for neighbour, message in inbox.items():
+            try:
+                check_message(
+                    message,
+                    kind=kind,
+                    round=round,
+                    sender=neighbour,
+                    receiver=self.name,
+                    tensors=specs[neighbour],
+                )
+            except MessageError as problem:
+                self.rejected[problem.reason] += 1
+                logger.warning("agent %s left out a message: %s", self.name, problem)
+            else:
+                good[neighbour] = message
+        return good
+
+    def pilot_latents(self, indices: Tensor | None = None) -> Tensor:
+        """Encode pilots, all or some, deterministically; differentiable in the encoder."""
+        inputs = self.setting.pilots.of(self.name)
+        with self.agent.inference():
+            return self.agent.encode(inputs if indices is None else inputs[indices])
+
+    def local_loss(self, round: int) -> Tensor:
+        """Return the objective on the next batch."""
+        batch = self.agent.next_batch()
+        loss = self.agent.objective(self.agent, batch)
+        self.check_loss(loss, round, batch)
+        return loss
+
+    def check_loss(self, loss: Tensor, round: int, batch: Batch) -> None:
+        """Raise, by name, on a loss that is not finite."""
+        if bool(torch.isfinite(loss)):
+            return
+        bad = int((~torch.isfinite(batch.inputs)).sum()) if batch.inputs.is_floating_point() else 0
+        raise NonFiniteError(
+            f"agent {self.name!r}, round {round}: the objective is {loss.item()}; its batch holds "
+            f"{bad} non-finite of {batch.inputs.numel()} inputs; "
+            + ("clean the data" if bad else "lower the learning rate or clip the gradient")
+        )

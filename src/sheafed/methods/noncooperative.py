@@ -1,0 +1,104 @@
+"""Every agent trains for itself; latent spaces are aligned only when they are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafed.domain.messages import Message, TensorSpec
+from sheafed.errors import InputError
+from sheafed.linalg.running_zca import RunningZCA
+from sheafed.methods.maps import PlainEnd, solve
+from sheafed.methods.node import ALIGNMENT, Node, Setting
+
+
+@dataclass(frozen=True)
+class NonCooperative:
+    """Independent training and the post-hoc pipeline of the paper's baselines.
+
+    Args:
+        whitening: fit ZCA to the `"pilots"`, as Sheaf-FRL has it, or to each agent's `"private"`
+            training data, as the paper does for its baselines. The latter costs a baseline much
+            of its communication accuracy when data are shifted; say which one a table shows.
+        shrinkage: of the covariance before whitening.
+    """
+
+    whitening: Literal["pilots", "private"] = "pilots"
+    shrinkage: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.whitening not in ("pilots", "private"):
+            raise InputError(f"whitening must be 'pilots' or 'private', got {self.whitening!r}")
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "Non-cooperative"
+
+    def node(self, setting: Setting) -> NonCooperativeNode:
+        """Return the program of one agent."""
+        return NonCooperativeNode(self, setting)
+
+
+class PostHocNode(Node):
+    """A node whose maps are fitted on all pilots when they are needed, not in training."""
+
+    def __init__(
+        self, setting: Setting, whitening: Literal["pilots", "private"], shrinkage: float
+    ) -> None:
+        self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).eval()
+        super().__init__(setting, self.zca)
+        self._source = whitening
+        self._white: Tensor | None = None
+
+    def prepare(self) -> None:
+        """Build this agent's end of every edge."""
+        for j in self.neighbours:
+            is_head = self.edge(j).head == self.name
+            other = self.peers[j]["dimension"]
+            self.ends[j] = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
+
+    @torch.no_grad()
+    def alignment_messages(self, round: int) -> Iterator[Message]:
+        """Fit the whitening and broadcast the white latents of all pilots."""
+        pilots = self.pilot_latents()
+        private = self._source == "private"
+        self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
+        self._white = self.zca(pilots)
+        for j in self.neighbours:
+            yield Message(ALIGNMENT, round, self.name, j, {"latents": self._white})
+
+    def align(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Solve (P2a) and (P2b) on all pilots."""
+        if self._white is None:
+            raise InputError(f"agent {self.name!r}: align() comes after alignment_messages()")
+        dtype, total = self._white.dtype, self.setting.pilots.total
+        specs = {
+            j: {"latents": TensorSpec(dtype, (total, end.width))} for j, end in self.ends.items()
+        }
+        for j, message in self.accepted(round, ALIGNMENT, inbox, specs).items():
+            end = self.ends[j]
+            end.fit(end.cross(self._white, message.tensors["latents"]), round)
+        self._white = None
+
+
+class NonCooperativeNode(PostHocNode):
+    """Sends nothing and learns alone."""
+
+    def __init__(self, method: NonCooperative, setting: Setting) -> None:
+        super().__init__(setting, method.whitening, method.shrinkage)
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Send nothing."""
+        return iter(())
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Take one step on the own objective."""
+        with self.agent.own_randomness():
+            loss = self.local_loss(round)
+            self.agent.descend(loss)
+        return {"loss": float(loss.detach())}

@@ -1,0 +1,80 @@
+r"""Sheaf-FRL: local gradient steps alternate with closed-form Procrustes updates of the maps.
+
+The choices a user makes; what an agent then does is in `sheafed.methods.sheaf_node`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sheafed.domain.pilots import PilotPolicy
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction
+from sheafed.methods.maps import IdentityMaps, MapPolicy, SharedSolver, Solver
+from sheafed.methods.node import Setting
+from sheafed.methods.penalty import PenaltyWeight, as_penalty
+from sheafed.methods.sheaf_node import SheafNode
+from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Senders add their head's class probabilities of the pilots; receivers' heads learn them.
+
+    Beyond the paper. The receiver's head is trained on transported latents where the sender is
+    confident. Pilots stay unlabelled; both agents must mean the same classes.
+
+    Args:
+        confidence: the probability that a belief must exceed to be learnt from.
+        weight: of the soft cross-entropy beside the objective.
+    """
+
+    confidence: float = 0.8
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fraction("confidence", self.confidence)
+        if not 0 < self.weight < float("inf"):
+            raise InputError(f"the weight of beliefs must be positive, got {self.weight}")
+
+
+@dataclass(frozen=True)
+class SheafFRL:
+    r"""The method of the paper.
+
+    Args:
+        penalty: $\lambda$, or how it develops (`Constant`, `WarmUp`, `DualAscent`).
+        privacy: `"standard"` exchanges raw pilot latents, `"strict"` only transported ones.
+        maps: when maps are fitted and from what (`MapPolicy`), or `IdentityMaps()`.
+        pilots: how many are drawn anew each round, or a policy from `sheafed.domain.pilots`.
+        whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
+        beliefs: `Beliefs()` to exchange them, None for the paper's method.
+        local_steps: optimiser steps per exchange; the penalty enters the first.
+        solver: how Procrustes problems are solved; by default once per edge and process.
+    """
+
+    penalty: float | PenaltyWeight = 0.1
+    privacy: Literal["standard", "strict"] = "standard"
+    maps: MapPolicy | IdentityMaps = field(default_factory=MapPolicy)
+    pilots: int | PilotPolicy = 64
+    whitening: ZCA | SWBN | NoWhitening = field(default_factory=ZCA)
+    beliefs: Beliefs | None = None
+    local_steps: int = 1
+    solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        as_penalty(self.penalty)
+        if self.privacy not in ("standard", "strict"):
+            raise InputError(f"privacy must be 'standard' or 'strict', got {self.privacy!r}")
+        if self.local_steps < 1:
+            raise InputError(f"local_steps must be at least 1, got {self.local_steps}")
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "Sheaf-FRL" if self.beliefs is None else "Sheaf-FRL with beliefs"
+
+    def node(self, setting: Setting) -> SheafNode:
+        """Return the program of one agent."""
+        return SheafNode(self, setting)

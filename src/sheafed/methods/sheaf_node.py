@@ -1,0 +1,308 @@
+r"""Sheaf-FRL as one agent runs it.
+
+One program for the four protocols (alg:sheaf_frl_1comm, alg:sheaf_frl_hom and their variants under
+stringent privacy): they differ in the ends of the edges only (`sheafed.methods.maps`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.domain.messages import Message, TensorSpec
+from sheafed.domain.objectives import soft_cross_entropy
+from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.domain.seeds import generator
+from sheafed.errors import HandshakeError, InputError, NonFiniteError, UndeterminedMapWarning
+from sheafed.methods.maps import (
+    IdentityMaps,
+    end_state,
+    homogeneous_end,
+    load_end_state,
+    plain_end,
+    strict_end,
+)
+from sheafed.methods.node import ROUND, Node, Setting
+from sheafed.methods.penalty import as_penalty
+
+if TYPE_CHECKING:
+    from sheafed.methods.sheaf_frl import SheafFRL
+
+
+class SheafNode(Node):
+    """Sheaf-FRL from the point of view of one agent."""
+
+    def __init__(self, method: SheafFRL, setting: Setting) -> None:
+        self.dtype = next((p.dtype for p in setting.agent.parameters), torch.float32)
+        layer = method.whitening.layer(setting.agent.dimension).to(self.dtype)
+        super().__init__(setting, layer)
+        self.method = method
+        self.penalty = as_penalty(method.penalty)
+        self.policy: PilotPolicy = (
+            Uniform(setting.pilots.total, min(method.pilots, setting.pilots.total), setting.seed)
+            if isinstance(method.pilots, int)
+            else method.pilots
+        )
+        self.classes = self._count_classes()
+        self.weights = {j: self.penalty.start() for j in self.neighbours}
+        self.running: dict[str, Tensor] = {}
+        self._own: Tensor | None = None
+        self._everything: Tensor | None = None
+
+    # The handshake
+
+    def agreement(self) -> dict[str, str | int]:
+        """Add what Sheaf-FRL must have in common."""
+        return super().agreement() | {
+            "privacy": self.method.privacy,
+            "homogeneity": int(self.setting.homogeneous),
+            "map policy": repr(self.method.maps),
+            "pilots per round": self.policy.count,
+            "latent precision": str(self.dtype),
+            "beliefs": int(self.method.beliefs is not None),
+        }
+
+    def introduction(self) -> dict[str, int]:
+        """Add the number of classes of the own beliefs, 0 for an agent without a head."""
+        return super().introduction() | {"classes": self.classes}
+
+    def prepare(self) -> None:
+        """Build this agent's end of every edge."""
+        d, solver = self.agent.dimension, self.method.solver
+        for j in self.neighbours:
+            is_head, other = self.edge(j).head == self.name, self.peers[j]["dimension"]
+            if self.method.privacy == "strict":
+                secret = generator(self.setting.secret, self.name, "map", j)
+                end = strict_end(d, other, is_head=is_head, secret=secret, solver=solver)
+            elif self.setting.homogeneous:
+                end = homogeneous_end(d, is_head=is_head, solver=solver)
+            else:
+                end = plain_end(d, other, is_head=is_head, solver=solver)
+            if isinstance(self.method.maps, IdentityMaps):
+                end.map, end.fitted = torch.eye(*end.map.shape), True
+            end.map = end.map.to(self.dtype)
+            self.ends[j] = end
+            self._check_classes(j)
+        self._warn_if_undetermined()
+
+    # A round
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Encode the pilots and tell every neighbour, as its protocol has it."""
+        selection = self.policy.select(round)
+        with torch.set_grad_enabled(self.penalty.active):
+            raw = selection.pool(self.pilot_latents(selection.indices))
+            self._check_latents(raw, round)
+            self._own = self.whitening.train()(raw)
+        shared = {"beliefs": self._beliefs(raw.detach())} if self.classes else {}
+        self._everything = self.white_pilots() if self._sends_all(round) else None
+        for j, end in self.ends.items():
+            tensors = {"latents": end.outgoing(self._own.detach()), **shared}
+            if self._everything is not None:
+                tensors["all"] = end.outgoing(self._everything)
+            yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.fitted})
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Refit the maps, then take the gradient step of eq. theta_update_Q."""
+        messages = self.accepted(round, ROUND, inbox, self._specs(round))
+        self._fit_maps(round, messages)
+        targets = {
+            j: self.ends[j].incoming(message.tensors["latents"])
+            for j, message in messages.items()
+            if message.fields.get("fitted") is True
+        }
+        log = self._descend(round, messages, targets)
+        self._own = self._everything = None
+        return log
+
+    def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
+        policy = self.method.maps
+        fit_number = policy.fit_number(round, self.setting.rounds_per_epoch)
+        for j, message in messages.items():
+            if policy.source == "running":
+                self._accumulate(j, message.tensors["latents"], policy.decay)
+            if fit_number is not None:
+                self.ends[j].fit(self._cross(j, message), fit_number)
+
+    def _accumulate(self, j: str, received: Tensor, decay: float) -> None:
+        own = self._round_pilots()
+        fresh = self.ends[j].cross(own, received) / len(own)
+        self.running[j] = decay * self.running[j] + fresh if j in self.running else fresh
+
+    def _cross(self, j: str, message: Message) -> Tensor:
+        """Return the cross-covariance that decides the map to a neighbour."""
+        if j in self.running:
+            return self.running[j]
+        if self._everything is not None:
+            return self.ends[j].cross(self._everything, message.tensors["all"])
+        return self.ends[j].cross(self._round_pilots(), message.tensors["latents"])
+
+    def _descend(
+        self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
+    ) -> dict[str, float]:
+        log = {}
+        with self.agent.own_randomness():
+            loss = self.local_loss(round)
+            log["loss"] = float(loss.detach())
+            penalty = self._gluing_penalty(round, messages, targets)
+            if penalty is not None:
+                loss = loss + penalty
+                log["penalty"] = float(penalty.detach())
+            belief_loss = self._belief_loss(messages, targets)
+            if belief_loss is not None:
+                loss = loss + belief_loss
+                log["belief_loss"] = float(belief_loss.detach())
+            self.agent.descend(loss)
+            for _ in range(self.method.local_steps - 1):
+                self.agent.descend(self.local_loss(round))
+        return log
+
+    def _gluing_penalty(
+        self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        r"""Return a function with the gradient of eq. gradient_gluing_penalty.
+
+        $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail
+        the component that $V$ cannot reach is constant, so its gradient is the same.
+        """
+        own = self._round_pilots(graph=True)
+        total: Tensor | None = None
+        for j, target in targets.items():
+            weight = self.weights[j]
+            if weight > 0:
+                term = (own - target).square().sum() * (
+                    weight / (2 * len(own) * self.agent.dimension)
+                )
+                total = term if total is None else total + term
+            r = _misalignment(own.detach(), target, messages[j].tensors["latents"])
+            self.weights[j] = self.penalty.update(weight, round, r)
+        return total
+
+    # Beliefs
+
+    def _beliefs(self, raw: Tensor) -> Tensor:
+        with self.agent.inference(), torch.no_grad():
+            return torch.softmax(self._head()(raw), dim=-1)
+
+    def _belief_loss(
+        self, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j)."""
+        believers = [j for j in targets if self.peers[j]["classes"]]
+        if self.method.beliefs is None or not self.classes or not believers:
+            return None
+        self.whitening.eval()
+        latents = torch.cat([self.whitening.colour(targets[j]) for j in believers])
+        beliefs = torch.cat([messages[j].tensors["beliefs"] for j in believers])
+        confident = beliefs.amax(-1) > self.method.beliefs.confidence
+        if int(confident.sum()) < 2:  # batch norm in a head needs two rows
+            return None
+        logits = self._head()(latents[confident])
+        return self.method.beliefs.weight * soft_cross_entropy(logits, beliefs[confident])
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Return whitening, maps, running cross-covariances and penalty weights."""
+        return {
+            "whitening": dict(self.whitening.state_dict()),
+            "ends": {j: end_state(end) for j, end in self.ends.items()},
+            "running": dict(self.running),
+            "weights": dict(self.weights),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state, after the handshake."""
+        self.whitening.load_state_dict(state["whitening"])
+        for j, end in self.ends.items():
+            load_end_state(end, state["ends"][j])
+        self.running = dict(state["running"])
+        self.weights = dict(state["weights"])
+
+    # Helpers
+
+    def _round_pilots(self, graph: bool = False) -> Tensor:
+        if self._own is None:
+            raise InputError(f"agent {self.name!r}: receive() comes after send() of the same round")
+        return self._own if graph else self._own.detach()
+
+    def _sends_all(self, round: int) -> bool:
+        policy = self.method.maps
+        return (
+            policy.source == "all"
+            and policy.fit_number(round, self.setting.rounds_per_epoch) is not None
+        )
+
+    def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
+        specs = {}
+        for j, end in self.ends.items():
+            expected = {"latents": TensorSpec(self.dtype, (self.policy.count, end.width))}
+            if classes := self.peers[j]["classes"]:
+                expected["beliefs"] = TensorSpec(self.dtype, (self.policy.count, classes))
+            if self._sends_all(round):
+                shape = (self.setting.pilots.total, end.width)
+                expected["all"] = TensorSpec(self.dtype, shape)
+            specs[j] = expected
+        return specs
+
+    def _head(self) -> nn.Module:
+        if self.agent.head is None:
+            raise InputError(f"agent {self.name!r} has no head")
+        return self.agent.head
+
+    def _count_classes(self) -> int:
+        if self.method.beliefs is None or self.agent.head is None:
+            return 0
+        with self.agent.inference(), torch.no_grad():
+            probe = self.agent.head(torch.zeros(1, self.agent.dimension, dtype=self.dtype))
+        return int(probe.shape[-1])
+
+    def _check_classes(self, j: str) -> None:
+        theirs = self.peers[j]["classes"]
+        if self.classes and theirs and theirs != self.classes:
+            raise HandshakeError(
+                f"agents {self.name!r} and {j!r} cannot exchange beliefs: their heads tell apart "
+                f"{self.classes} and {theirs} classes; give both the same label set"
+            )
+
+    def _check_latents(self, raw: Tensor, round: int) -> None:
+        if not bool(torch.isfinite(raw).all()):
+            raise NonFiniteError(
+                f"agent {self.name!r}, round {round}: the encoder gives non-finite latents for the "
+                "pilots; lower the learning rate or clip the gradient"
+            )
+
+    def _warn_if_undetermined(self) -> None:
+        policy = self.method.maps
+        if isinstance(policy, IdentityMaps):
+            return
+        available = self.policy.count if policy.source == "round" else self.setting.pilots.total
+        for j in self.neighbours:
+            edge = self.edge(j)
+            needed = min(self.agent.dimension, self.peers[j]["dimension"])
+            if edge.head == self.name and available < needed:
+                warnings.warn(
+                    f"edge {edge.tail} -> {edge.head}: {available} pilots leave the map "
+                    f"undetermined on a subspace of dimension {needed - available} of {needed}; "
+                    + (
+                        "fit maps from the running cross-covariance or from all pilots"
+                        if policy.source == "round"
+                        else "use more pilots"
+                    ),
+                    UndeterminedMapWarning,
+                    stacklevel=2,
+                )
+
+
+def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:
+    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, the same at both ends of an edge.
+
+    Isometries keep norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the
+    inner product can be taken in the own space.
+    """
+    energy = float(own.square().sum() + received.square().sum())
+    return 1 - 2 * float((own * target).sum()) / energy

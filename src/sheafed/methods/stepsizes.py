@@ -1,0 +1,51 @@
+r"""The stepsizes for which the paper proves convergence (sec:Convergence_analysis).
+
+Each gives the learning rate of step t, for `Agent(stepsize=...)` with plain SGD. L is the
+Lipschitz constant of the gradient of the potential that the updates descend.
+"""
+
+import math
+from collections.abc import Callable
+
+from sheafed.errors import InputError
+
+Stepsize = Callable[[int], float]
+
+
+def constant(lipschitz: float) -> Stepsize:
+    r"""Return $\eta = 1/L$ (thm:main_Q)."""
+    _positive(lipschitz=lipschitz)
+    return lambda t: 1 / lipschitz
+
+
+def optimised(lipschitz: float, variance: float, gap: float, horizon: int) -> Stepsize:
+    r"""Return $\min\{1/L, \sqrt{2\Delta_0 / (L \sigma^2 (T+1))}\}$ (thm:stochastic_rate_V).
+
+    Args:
+        lipschitz: L.
+        variance: $\sigma^2$, a bound on the variance of the stochastic gradient.
+        gap: $\Delta_0$, the initial potential minus its infimum.
+        horizon: T.
+    """
+    _positive(lipschitz=lipschitz, variance=variance, gap=gap)
+    if horizon < 0:
+        raise InputError(f"horizon must be at least 0, got {horizon}")
+    eta = min(1 / lipschitz, math.sqrt(2 * gap / (lipschitz * variance * (horizon + 1))))
+    return lambda t: eta
+
+
+def robbins_monro(lipschitz: float, power: float = 0.75, offset: float = 1.0) -> Stepsize:
+    r"""Return $\eta_t = \frac1L (1 + t/\mathrm{offset})^{-p}$ (ass:rm_steps).
+
+    $\sum \eta_t = \infty$ and $\sum \eta_t^2 < \infty$ exactly for $1/2 < p \le 1$.
+    """
+    _positive(lipschitz=lipschitz, offset=offset)
+    if not 0.5 < power <= 1:
+        raise InputError(f"Robbins-Monro stepsizes need a power in (1/2, 1], got {power}")
+    return lambda t: (1 + t / offset) ** -power / lipschitz
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < float("inf"):
+            raise InputError(f"{name} must be positive and finite, got {value}")

@@ -1,0 +1,79 @@
+"""The choices of whitening that a method offers; each gives every agent a layer of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from sheafed.linalg.running_zca import RunningZCA
+from sheafed.linalg.swbn import StochasticWhitening
+
+
+class WhiteningLayer(Protocol):
+    """A module from latents to white latents, learnt in training mode, and its inverse."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Whiten latents `(n, d)`."""
+
+    def colour(self, u: Tensor) -> Tensor:
+        """Undo inference-mode whitening."""
+
+    def train(self, mode: bool = True) -> WhiteningLayer:
+        """Learn from what is whitened."""
+
+    def eval(self) -> WhiteningLayer:
+        """Whiten by what has been learnt."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the buffers."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """Restore the buffers."""
+
+
+@dataclass(frozen=True)
+class ZCA:
+    """Whiten by the running covariance in closed form; see `RunningZCA`."""
+
+    shrinkage: float = 0.1
+    momentum: float = 0.05
+
+    def layer(self, dimension: int) -> RunningZCA:
+        """Return the whitening of one agent."""
+        return RunningZCA(dimension, self.momentum, self.shrinkage)
+
+
+@dataclass(frozen=True)
+class SWBN:
+    """Whiten by a layer that is trained along; see `StochasticWhitening`."""
+
+    shrinkage: float = 0.1
+    momentum: float = 0.05
+
+    def layer(self, dimension: int) -> StochasticWhitening:
+        """Return the whitening of one agent."""
+        return StochasticWhitening(dimension, self.momentum, self.shrinkage)
+
+
+@dataclass(frozen=True)
+class NoWhitening:
+    """Compare the latents as they are."""
+
+    def layer(self, dimension: int) -> Unwhitened:
+        """Return the identity."""
+        return Unwhitened()
+
+
+class Unwhitened(nn.Module):
+    """The identity, with the identity as its colouring."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return the latents."""
+        return z
+
+    def colour(self, u: Tensor) -> Tensor:
+        """Return the latents."""
+        return u

@@ -1,0 +1,120 @@
+r"""Private and communication accuracy (eq. monitored_metrics), and what they are measured against.
+
+Nothing here touches training: models are in inference mode, no random number is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafed.domain.samples import Samples
+from sheafed.errors import InputError
+from sheafed.methods.node import Node
+
+Split = Literal["validation", "test"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracies by agent, and by (sender, receiver) for everybody who is a neighbour."""
+
+    private: dict[str, float] = field(default_factory=dict)
+    communication: dict[tuple[str, str], float] = field(default_factory=dict)
+    ceiling: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The receiver's accuracy when it encodes the sender's test inputs itself."""
+    misalignment: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By (head, tail): the normalised residual of the edge on all pilots."""
+
+    def communication_of(self, receiver: str) -> float | None:
+        r"""Return $A_i^{comm}$: the mean over the agent's neighbours as senders."""
+        return mean(v for (_, r), v in self.communication.items() if r == receiver)
+
+    def summary(self) -> dict[str, float | None]:
+        """Return the averages that are reported.
+
+        The plain communication accuracy averages agents; the degree-weighted one, which the
+        paper reports, averages directed edges.
+        """
+        receivers = sorted({r for _, r in self.communication})
+        return {
+            "private_accuracy": mean(self.private.values()),
+            "communication_accuracy": mean(self.communication_of(r) or 0.0 for r in receivers),
+            "communication_accuracy_degree_weighted": mean(self.communication.values()),
+            "communication_ceiling": mean(
+                mean(v for (_, to), v in self.ceiling.items() if to == r) or 0.0
+                for r in sorted({r for _, r in self.ceiling})
+            ),
+            "misalignment": mean(self.misalignment.values()),
+        }
+
+
+@torch.no_grad()
+def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = True) -> Evaluation:
+    """Evaluate all agents on each other's data; every set is encoded once per encoder.
+
+    Args:
+        nodes: the programs, after a handshake, with their maps fitted.
+        split: which data of the agents.
+        ceiling: also let every receiver encode its neighbours' inputs itself. That needs those
+            inputs in this process, so it is a measurement and not part of any protocol.
+    """
+    result = Evaluation()
+    data = {name: s for name, node in nodes.items() if (s := _samples(node, split)) is not None}
+    encoded = {name: nodes[name].agent.encode_samples(samples) for name, samples in data.items()}
+    for name, node in nodes.items():
+        if node.agent.head is None:
+            continue
+        if name in encoded:
+            result.private[name] = _accuracy(node, *encoded[name], of=name)
+        for sender in node.neighbours:
+            if sender not in encoded:
+                continue
+            latents, targets = encoded[sender]
+            understood = node.interpret(nodes[sender].transmit(latents, name), sender)
+            result.communication[sender, name] = _accuracy(node, understood, targets, of=sender)
+            if ceiling:
+                own, _ = node.agent.encode_samples(data[sender])
+                result.ceiling[sender, name] = _accuracy(node, own, targets, of=sender)
+    result.misalignment.update(misalignments(nodes))
+    return result
+
+
+@torch.no_grad()
+def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
+    r"""Return $\|A_i - V_{ij} A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ of every edge on all pilots."""
+    white = {name: node.white_pilots() for name, node in nodes.items()}
+    found = {}
+    for name, node in nodes.items():
+        for neighbour in node.neighbours:
+            edge = node.edge(neighbour)
+            if edge.head != name:
+                continue
+            sent = nodes[neighbour].ends[name].outgoing(white[neighbour])
+            carried = node.ends[neighbour].incoming(sent)
+            energy = white[name].square().sum() + white[neighbour].square().sum()
+            found[edge.head, edge.tail] = float((white[name] - carried).square().sum() / energy)
+    return found
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Return the mean of some numbers, or None of none."""
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _samples(node: Node, split: Split) -> Samples | None:
+    return node.agent.data.test if split == "test" else node.agent.data.validation
+
+
+def _accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
+    if targets is None:
+        raise InputError(f"agent {of!r}: the data to evaluate on have no labels; give some")
+    if node.agent.head is None:
+        raise InputError(f"agent {node.name!r} has no head to evaluate")
+    with node.agent.inference():
+        return float((node.agent.head(latents).argmax(-1) == targets).double().mean())

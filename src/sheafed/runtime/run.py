@@ -1,0 +1,126 @@
+"""What a training has produced so far: metrics, agents, the sheaf, and what it has cost."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from sheafed.domain.agent import Agent
+from sheafed.domain.sheaf import NetworkSheaf
+from sheafed.exchange.ledger import Ledger
+from sheafed.methods.maps import PlainEnd
+from sheafed.methods.node import Node
+from sheafed.runtime.evaluation import Evaluation
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """A training, finished or under way."""
+
+    nodes: dict[str, Node]
+    graph: nx.Graph[str]
+    method: str
+    ledger: Ledger
+    seed: int
+    epochs: int
+    rounds_per_epoch: int
+    out: Path | None = None
+    rounds: int = 0
+    """Rounds done."""
+    seconds: float = 0.0
+    stopped: bool = False
+    """Whether a callback ended the training early."""
+    metrics: list[Record] = field(default_factory=list)
+    """One record per evaluated epoch; free of times, so equal runs have equal records."""
+    evaluation: Evaluation | None = None
+    """The latest, in detail."""
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """The agents, by name."""
+        return {name: node.agent for name, node in self.nodes.items()}
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return self.rounds // self.rounds_per_epoch
+
+    @property
+    def last(self) -> Record | None:
+        """The latest record."""
+        return self.metrics[-1] if self.metrics else None
+
+    @property
+    def best(self) -> Record | None:
+        """The record with the best validation score; None if agents have no validation data."""
+        scored = [record for record in self.metrics if record.get("validation_score") is not None]
+        return max(scored, key=lambda record: record["validation_score"], default=None)
+
+    @property
+    def sheaf(self) -> NetworkSheaf:
+        """The network sheaf with the maps that the agents hold now."""
+        dims = {name: node.agent.dimension for name, node in self.nodes.items()}
+        maps, rotations = {}, {}
+        for name, node in self.nodes.items():
+            for neighbour, end in node.ends.items():
+                edge = node.edge(neighbour)
+                if isinstance(end, PlainEnd) or edge.tail == name:
+                    maps[edge] = end.map
+                else:
+                    rotations[edge] = end.map
+        return NetworkSheaf(self.graph, dims, maps, rotations or None)
+
+    def summary(self) -> Record:
+        """Return the figures of the run, the latest evaluation in detail."""
+        latest = self.evaluation or Evaluation()
+        traffic = self.ledger.per_edge()
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "epochs": self.epoch,
+            **latest.summary(),
+            "best": self.best,
+            "bytes_sent": self.ledger.bytes_sent(),
+            "payload_bytes": self.ledger.payload_bytes(),
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "peak_memory_bytes": peak_memory(),
+            "agents": {
+                name: {
+                    "dimension": node.agent.dimension,
+                    "neighbours": list(node.neighbours),
+                    "training_samples": len(node.agent.data.train),
+                    "private_accuracy": latest.private.get(name),
+                    "communication_accuracy": latest.communication_of(name),
+                }
+                for name, node in self.nodes.items()
+            },
+            "edges": [
+                {
+                    "sender": sender,
+                    "receiver": receiver,
+                    "communication_accuracy": accuracy,
+                    "ceiling": latest.ceiling.get((sender, receiver)),
+                    "misalignment": latest.misalignment.get(
+                        (sender, receiver), latest.misalignment.get((receiver, sender))
+                    ),
+                    "bytes_sent": sum(traffic[sender, receiver][1:])
+                    if (sender, receiver) in traffic
+                    else 0,
+                }
+                for (sender, receiver), accuracy in latest.communication.items()
+            ],
+        }
+
+
+def peak_memory() -> int:
+    """Return the peak resident memory of this process in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
