@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 install: $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/post_hoc_alignment.py --out out/demo
+	$(BIN)/python examples/five_agents.py --out out/demo
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -37,26 +37,33 @@ def train(encoder, head, x, y):
             optimizer.step()
     model.eval().requires_grad_(False)
     return (
-        lambda images: encoder(torch.as_tensor(images)).numpy(),
-        lambda latents: head(torch.as_tensor(latents)).argmax(1).numpy(),
+        lambda x: encoder(torch.as_tensor(x)).numpy(),
+        lambda z: head(torch.as_tensor(z)).argmax(1).numpy(),
     )
 
 
 def build_agents(shares):
     torch.manual_seed(0)
-    conv = nn.Sequential(
-        nn.Unflatten(1, (1, 8, 8)),
-        *(nn.Conv2d(1, 24, 3, padding=1), nn.GELU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(24, 32, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-    )
+    first = (nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 24, 3, padding=1), nn.GELU(), nn.MaxPool2d(2))
+    second = (nn.Conv2d(24, 32, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     dense = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 24), nn.Tanh())
     pca = PCA(16, random_state=0).fit(shares[2][0])
     logistic = LogisticRegression(max_iter=1000).fit(pca.transform(shares[2][0]), shares[2][1])
     return {
-        "cnn": train(conv, nn.Linear(32, 10), *shares[0]),
+        "cnn": train(nn.Sequential(*first, *second), nn.Linear(32, 10), *shares[0]),
         "mlp": train(dense, nn.Linear(24, 10), *shares[1]),
         "pca": (lambda x: pca.transform(x).astype(np.float32), logistic.predict),
     }
+
+
+def draw(understood, names, path):
+    figure, axes = plt.subplots(figsize=(4.6, 4), layout="constrained")
+    axes.imshow(understood, vmin=0, vmax=1, cmap="cividis")
+    axes.set(xlabel="receiver", ylabel="sender", title="Who understands whom")
+    axes.set(xticks=range(3), xticklabels=names, yticks=range(3), yticklabels=names)
+    for i, j in np.ndindex(3, 3):
+        axes.text(j, i, f"{understood[i, j]:.2f}", ha="center", va="center")
+    figure.savefig(path, dpi=150)
 
 
 def main(out):
@@ -69,32 +76,19 @@ def main(out):
 
     alignment = sheafed.align({n: encode(images[pilots]) for n, (encode, _) in agents.items()})
 
-    x, y = images[test], labels[test]
     understood = np.zeros((3, 3))
-    for i, sender in enumerate(names):
-        for j, receiver in enumerate(names):
-            latents = alignment.send(agents[sender][0](x), sender, receiver)
-            understood[i, j] = (agents[receiver][1](latents) == y).mean()
-
+    for i, j in np.ndindex(3, 3):
+        latents = alignment.send(agents[names[i]][0](images[test]), names[i], names[j])
+        understood[i, j] = (agents[names[j]][1](latents) == labels[test]).mean()
     table = Table(title="Accuracy on 400 test digits, agents trained apart")
     for heading in ("sender", "its private", "receiver", "after communication", "ceiling"):
         table.add_column(heading)
     for i, j in itertools.permutations(range(3), 2):
-        figures = (f"{understood[k]:.3f}" for k in ((i, i), (i, j), (j, j)))
-        private, communicated, ceiling = figures
-        table.add_row(names[i], private, names[j], communicated, ceiling)
+        private, received, ceiling = (f"{understood[k]:.3f}" for k in ((i, i), (i, j), (j, j)))
+        table.add_row(names[i], private, names[j], received, ceiling)
     Console().print(table, "ceiling: the receiver sees the image itself", sep="\n")
-
-    figure, axes = plt.subplots(figsize=(4.6, 4))
-    axes.imshow(understood, vmin=0, vmax=1, cmap="cividis")
-    axes.set_xticks(range(3), names)
-    axes.set_yticks(range(3), names)
-    axes.set(xlabel="receiver", ylabel="sender", title="Who understands whom")
-    for i, j in np.ndindex(3, 3):
-        axes.text(j, i, f"{understood[i, j]:.2f}", ha="center", va="center")
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "who_understands_whom.png", dpi=150, bbox_inches="tight")
     alignment.save(out / "alignment")
+    draw(understood, names, out / "who_understands_whom.png")
     print(f"picture: {out / 'who_understands_whom.png'}; alignment: {out / 'alignment'}")
     return understood
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -118,6 +119,7 @@ class ProgressBar(Callback):
         shown = [record["private_accuracy"], record["communication_accuracy"]]
         private, communicated = ("-" if v is None else f"{v:.3f}" for v in shown)
         self._state = f"private {private} communicated {communicated}"
+        self.on_round(run, {})
         return False
 
     def on_end(self, run: Run) -> None:
@@ -155,10 +157,14 @@ class Started:
 
     def __init__(self, callbacks: list[Callback], run: Run) -> None:
         self._callbacks, self._run = callbacks, run
+        self._ends = ExitStack()
 
     def __enter__(self) -> None:
-        for callback in self._callbacks:
-            callback.on_start(self._run)
+        with ExitStack() as started:  # ends those that have started if one does not
+            for callback in self._callbacks:
+                callback.on_start(self._run)
+                started.callback(callback.on_end, self._run)
+            self._ends = started.pop_all()
 
     def __exit__(
         self,
@@ -166,8 +172,7 @@ class Started:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for callback in self._callbacks:
-            callback.on_end(self._run)
+        self._ends.__exit__(kind, error, trace)
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

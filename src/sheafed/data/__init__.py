@@ -1,0 +1,1 @@
+"""Data sets and the ways to divide them among agents."""
