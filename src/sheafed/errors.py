@@ -76,6 +76,10 @@ class MessageError(SheafedError):
         return str(self.args[1])
 
 
+class ConfigError(InputError):
+    """A configuration has a key or a value that cannot be used."""
+
+
 class HandshakeError(SheafedError):
     """Neighbours have not agreed on what they are about to do together."""
 
@@ -98,6 +102,26 @@ class TreeError(InputError):
 
 class CheckpointError(SheafedError):
     """A checkpoint cannot be written, or a file is not one that can be trusted."""
+
+
+class DataError(SheafedError):
+    """Data that was asked for by name cannot be had."""
+
+
+class CorruptedDataError(DataError):
+    """A cached file is not the one that its digest promises."""
+
+
+class DataUnavailableError(DataError):
+    """Every source of a data set failed."""
+
+
+class DataFormatError(DataError):
+    """A data file is not in the format that its name promises."""
+
+
+class SourceError(DataError):
+    """One source of a data set failed; there may be others."""
 
 
 class SheafedWarning(UserWarning):

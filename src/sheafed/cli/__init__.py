@@ -1,10 +1,10 @@
-"""The command line: `sheafed align | send | doctor`."""
+"""The command line: `sheafed run | new | align | send | data | doctor`."""
 
 import sys
 
 import typer
 
-from sheafed.cli import align, doctor
+from sheafed.cli import align, data, doctor, run
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -13,9 +13,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("run")(run.run)
+app.command("new")(run.new)
 app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("doctor")(doctor.doctor)
+app.add_typer(data.app, name="data")
 
 
 def main() -> None:

@@ -1,0 +1,110 @@
+"""`sheafed run`: an experiment from a config or a preset, into a directory."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sheafed.errors import ConfigError, RunExistsError
+from sheafed.experiments.build import build
+from sheafed.experiments.config import Experiment, read
+from sheafed.experiments.presets import PRESETS, preset
+from sheafed.files import write_atomically
+from sheafed.runtime import ProgressBar, Run, train
+
+CONFIG = "config.json"
+
+
+def run(
+    config: Annotated[str, typer.Argument(help="a TOML file, or a preset: " + ", ".join(PRESETS))],
+    out: Annotated[Path, typer.Option(help="directory for metrics, checkpoints and weights")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=value, repeatable")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="go on where this directory stopped")] = False,
+    seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
+) -> None:
+    """Train a network as a config says, and evaluate it."""
+    experiment = read_experiment(config, overrides or [], seed)
+    torch.set_num_threads(experiment.training.threads)
+    world = build(experiment)
+    _remember(experiment, out, resume)
+    table = experiment.training
+    finished = train(
+        world.agents,
+        world.graph,
+        world.method,
+        world.pilots,
+        epochs=table.epochs,
+        out=out,
+        seed=experiment.seed,
+        resume=resume,
+        callbacks=[ProgressBar()],
+        evaluate_every=table.evaluate_every,
+        checkpoint_every=table.checkpoint_every,
+        ceiling=table.ceiling,
+    )
+    _print(finished, Console())
+    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors")
+
+
+def read_experiment(config: str, overrides: list[str], seed: int | None) -> Experiment:
+    """Read a file or a preset, with overrides."""
+    if seed is not None:
+        overrides = [*overrides, f"seed={seed}"]
+    if config in PRESETS:
+        return preset(config, overrides)
+    if not Path(config).exists():
+        raise ConfigError(
+            f"there is neither a file nor a preset named {config!r}; presets are "
+            f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
+        )
+    return read(Path(config), overrides)
+
+
+def _remember(experiment: Experiment, out: Path, resume: bool) -> None:
+    """Keep the whole experiment beside its results; refuse to go on with another one."""
+    path = out / CONFIG
+    if path.exists():
+        if not resume:
+            raise RunExistsError(f"{out} already holds a run; give --resume, or another --out")
+        before = Experiment.model_validate_json(path.read_text())
+        # How long to train may change; what is trained may not.
+        if before.model_copy(update={"training": experiment.training}) != experiment:
+            raise ConfigError(
+                f"{out} was run with another config; resume with the same, or choose another --out"
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, experiment.model_dump_json(indent=2).encode())
+
+
+def _print(finished: Run, console: Console) -> None:
+    record = finished.last or {}
+    table = Table(title=f"{finished.method}, epoch {finished.epoch}")
+    for heading in ("private", "after communication", "ceiling", "misalignment", "MiB sent"):
+        table.add_column(heading)
+    keys = (
+        "private_accuracy",
+        "communication_accuracy",
+        "communication_ceiling",
+        "misalignment",
+    )
+    shown = ["-" if record.get(key) is None else f"{record[key]:.3f}" for key in keys]
+    table.add_row(*shown, f"{finished.ledger.bytes_sent() / 2**20:.1f}")
+    console.print(table)
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="the file NAME.toml is written")],
+) -> None:
+    """Write a commented config to start from."""
+    path = Path(f"{name}.toml")
+    if path.exists():
+        raise ConfigError(f"{path} exists already; choose another name")
+    starter = resources.files("sheafed.experiments").joinpath("toml", "starter.toml").read_bytes()
+    write_atomically(path, starter)
+    print(f"wrote {path}; next: sheafed run {path} --out runs/{name}")

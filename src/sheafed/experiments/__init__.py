@@ -1,0 +1,1 @@
+"""Experiments: a TOML file in, a run directory out."""

@@ -1,0 +1,204 @@
+"""From an experiment's tables to agents, a graph, pilots and a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from sheafed import data, models
+from sheafed.data import partitions
+from sheafed.data.sets import DataSet
+from sheafed.domain import graphs
+from sheafed.domain.agent import Agent
+from sheafed.domain.pilot_set import PilotSet
+from sheafed.domain.samples import LocalData, TensorSamples
+from sheafed.domain.seeds import derive, generator
+from sheafed.errors import ConfigError
+from sheafed.experiments.config import Experiment, NonCooperativeTable, SheafFRLTable, Training
+from sheafed.experiments.families import family
+from sheafed.methods import (
+    SWBN,
+    ZCA,
+    Beliefs,
+    DualAscent,
+    MapPolicy,
+    Method,
+    NonCooperative,
+    NoWhitening,
+    SheafFRL,
+    WarmUp,
+)
+from sheafed.methods.penalty import PenaltyWeight
+from sheafed.models import AgentSpec
+
+
+@dataclass(frozen=True)
+class World:
+    """What `sheafed.train` needs, and who holds what."""
+
+    agents: list[Agent]
+    graph: nx.Graph[str]
+    pilots: PilotSet
+    method: Method
+    partition: Mapping[str, Tensor]
+    """The indices of each agent's samples in the data set, before its split."""
+    labels: Tensor
+
+
+def build(experiment: Experiment) -> World:
+    """Build everything an experiment names; the seed decides the data, weights and order."""
+    samples = load(experiment.data.name)
+    specs = _specs(experiment, classes=len(samples.classes))
+    pilots, partition = divide(experiment, samples.labels, specs)
+    agents = [
+        _agent(experiment, name, spec, samples, partition[name]) for name, spec in specs.items()
+    ]
+    return World(
+        agents=agents,
+        graph=_graph(experiment, specs),
+        pilots=PilotSet(samples.float_inputs(pilots)),
+        method=method(experiment.method),
+        partition=partition,
+        labels=samples.labels,
+    )
+
+
+def load(name: str) -> DataSet:
+    """Return a data set by name, or a folder of images."""
+    if Path(name).is_dir():
+        return data.from_folder(Path(name))
+    return data.load(name)
+
+
+def divide(
+    experiment: Experiment, labels: Tensor, specs: Mapping[str, AgentSpec]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Hold out the pilots first, then divide the rest among the agents."""
+    table, names = experiment.data, list(specs)
+    random = generator(experiment.seed, "partition")
+    pilots, rest = partitions.hold_out(len(labels), table.pilots, random)
+    left = labels[rest]
+    if table.partition == "label-shift":
+        targets = {name: spec.targets for name, spec in specs.items()}
+        local = partitions.label_shift(left, targets, table.shift, random)
+    elif table.partition == "iid":
+        local = partitions.iid(left, names, random)
+    elif table.partition == "dirichlet":
+        local = partitions.dirichlet(left, names, table.concentration, random)
+    elif table.partition == "pathological":
+        local = partitions.pathological(left, names, table.classes_each, random)
+    else:
+        local = partitions.shards(left, names, table.shards_each, random)
+    partition = {name: rest[indices] for name, indices in local.items()}
+    if table.pilot_classes == "all":
+        return pilots, partition
+    common = partitions.common_classes(labels, partition)
+    if not common:
+        raise ConfigError(
+            "no class is observed by every agent, so no pilot is left; give "
+            "data.pilot_classes=all, or lower data.shift, or choose another data.partition"
+        )
+    return pilots[torch.isin(labels[pilots], torch.tensor(common))], partition
+
+
+def method(table: SheafFRLTable | NonCooperativeTable) -> Method:
+    """Turn the method's table into the method."""
+    if isinstance(table, NonCooperativeTable):
+        return NonCooperative(table.whitening, table.shrinkage)
+    penalty: float | PenaltyWeight = table.penalty
+    if table.warm_up_rounds:
+        penalty = WarmUp(table.penalty, table.warm_up_rounds)
+    elif table.tolerance is not None:
+        penalty = DualAscent(table.tolerance, largest=table.penalty)
+    whitening: ZCA | SWBN | NoWhitening = NoWhitening()
+    if table.whitening.kind != "none":
+        choice = ZCA if table.whitening.kind == "zca" else SWBN
+        whitening = choice(table.whitening.shrinkage, table.whitening.momentum)
+    return SheafFRL(
+        penalty=penalty,
+        privacy=table.privacy,
+        maps=MapPolicy(table.maps.every, table.maps.source, table.maps.decay),
+        pilots=table.pilots_per_round,
+        whitening=whitening,
+        beliefs=Beliefs(table.beliefs.confidence, table.beliefs.weight) if table.beliefs else None,
+        local_steps=table.local_steps,
+    )
+
+
+def _specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
+    table = experiment.model
+    if not table.agents:
+        return family(table.family, table.bottleneck)
+    return {
+        agent.name: AgentSpec(
+            encoder=agent.widths,
+            head=agent.head,
+            dropout=agent.dropout,
+            targets=tuple(range(classes)) if agent.targets is None else agent.targets,
+            kind=agent.encoder,
+        )
+        for agent in table.agents
+    }
+
+
+def _agent(
+    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, indices: Tensor
+) -> Agent:
+    table = experiment.training
+    random = generator(experiment.seed, name, "split")
+    parts = partitions.stratified_split(samples.labels[indices], experiment.data.split, random)
+    used = max(1, round(experiment.data.use * len(parts[0])))
+    train, validation, test = (indices[rows] for rows in (parts[0][:used], *parts[1:]))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(experiment.seed, name, "weights"))
+        encoder = models.build_encoder(spec, samples.shape)
+        head = models.build_head(spec, len(samples.classes))
+    return Agent(
+        name,
+        encoder,
+        head,
+        data=LocalData(
+            *(
+                TensorSamples(samples.float_inputs(part), samples.labels[part])
+                for part in (train, validation, test)
+            )
+        ),
+        optimizer=lambda parameters: _optimizer(table, parameters),
+        batch_size=table.batch_size,
+        clip=table.clip,
+    )
+
+
+def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    if table.optimizer == "adam":
+        return Adam(parameters, lr=table.learning_rate, weight_decay=table.weight_decay)
+    return SGD(
+        parameters,
+        lr=table.learning_rate,
+        momentum=table.momentum,
+        weight_decay=table.weight_decay,
+    )
+
+
+def _graph(experiment: Experiment, specs: Mapping[str, AgentSpec]) -> nx.Graph[str]:
+    table, names = experiment.graph, sorted(specs)
+    if table.kind == "class-overlap":
+        targets = {name: spec.targets for name, spec in specs.items()}
+        return graphs.class_overlap(targets, table.density)
+    if table.kind == "erdos-renyi":
+        return graphs.erdos_renyi(names, table.probability, experiment.seed)
+    if table.kind == "edges":
+        return graphs.from_edges(table.edges, names)
+    shapes = {
+        "complete": graphs.complete,
+        "ring": graphs.ring,
+        "line": graphs.line,
+        "star": graphs.star,
+    }
+    return shapes[table.kind](names)

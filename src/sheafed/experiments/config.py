@@ -1,0 +1,254 @@
+"""An experiment as data: five tables, all with defaults, all checked."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sheafed.errors import ConfigError
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Table):
+    """Which samples there are and who holds them."""
+
+    name: str = "digits"
+    """A name that `sheafed data list` shows, or a folder of images, one subfolder per class."""
+    partition: Literal["label-shift", "iid", "dirichlet", "pathological", "shards"] = "label-shift"
+    shift: Fraction = 0.7
+    """Label shift: s of eq. local-distribution-shift."""
+    concentration: Positive = 0.5
+    """Dirichlet: small is skewed."""
+    classes_each: Count = 2
+    """Pathological: how many classes an agent sees."""
+    shards_each: Count = 2
+    """Shards: how many an agent is dealt."""
+    pilots: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The fraction of all samples that is held out, unlabelled, as pilots."""
+    pilot_classes: Literal["common", "all"] = "common"
+    """Whether pilots keep to classes that every agent observes, as in the paper."""
+    use: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The fraction of each agent's training samples that is used."""
+    split: tuple[Positive, Positive, Positive] = (0.8, 0.1, 0.1)
+    """Training, validation and test, keeping each agent's mixture of labels."""
+
+    @model_validator(mode="after")
+    def _split_sums_to_one(self) -> Data:
+        if abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(f"split must sum to 1, got {list(self.split)}")
+        return self
+
+
+class AgentSpec(Table):
+    """One agent: `[[model.agents]]`."""
+
+    name: str = Field(min_length=1)
+    encoder: Literal["cnn", "mlp"] = "cnn"
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """Of the encoder's blocks; the last is the latent size."""
+    head: tuple[Count, ...] = ()
+    """Hidden widths of the classifier."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    targets: tuple[int, ...] | None = None
+    """Target classes; all by default."""
+
+
+class Model(Table):
+    """Who the agents are: a named family, or your own list."""
+
+    family: Literal["five", "pair", "network"] = "five"
+    """`five` small agents for digits; the paper's `pair` (tab:bottleneck_models) and its
+    `network` of fifteen (tab:agent_zoo). Ignored when `agents` are given."""
+    bottleneck: Literal[16, 32, 64, 128, 256, 512] = 64
+    """The latent size of the pair."""
+    agents: tuple[AgentSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Model:
+        names = [agent.name for agent in self.agents]
+        if len(set(names)) != len(names):
+            raise ValueError(f"agents must have different names, got {names}")
+        return self
+
+
+class Graph(Table):
+    """Who talks to whom."""
+
+    kind: Literal["class-overlap", "complete", "ring", "line", "star", "erdos-renyi", "edges"] = (
+        "class-overlap"
+    )
+    density: Fraction = 0.4
+    """Class overlap: the fraction of all pairs that are joined."""
+    probability: Fraction = 0.4
+    """Erdos-Renyi: of each pair; made connected."""
+    edges: tuple[tuple[str, str], ...] = ()
+
+
+class BeliefsTable(Table):
+    """Beliefs: `method.beliefs = {}` for the defaults."""
+
+    confidence: Fraction = 0.8
+    weight: Positive = 1.0
+
+
+class MapsTable(Table):
+    """When maps are fitted and from what."""
+
+    every: Count | Literal["epoch"] = 1
+    source: Literal["round", "all", "running"] = "running"
+    decay: Fraction = 0.9
+
+
+class WhiteningTable(Table):
+    """How latents are whitened in training."""
+
+    kind: Literal["zca", "swbn", "none"] = "zca"
+    shrinkage: Fraction = 0.5
+    momentum: Fraction = 0.05
+
+
+class SheafFRLTable(Table):
+    """Sheaf-FRL, see docs/sheaf-frl.md."""
+
+    name: Literal["sheaf-frl"] = "sheaf-frl"
+    penalty: Annotated[float, Field(ge=0)] = 0.1
+    warm_up_rounds: Annotated[int, Field(ge=0)] = 0
+    tolerance: Annotated[float, Field(ge=0)] | None = None
+    """If given, the weight of each edge rises by dual ascent, up to `penalty`."""
+    privacy: Literal["standard", "strict"] = "standard"
+    pilots_per_round: Count = 64
+    local_steps: Count = 1
+    maps: MapsTable = MapsTable()
+    whitening: WhiteningTable = WhiteningTable()
+    beliefs: BeliefsTable | None = None
+
+    @model_validator(mode="after")
+    def _one_development(self) -> SheafFRLTable:
+        if self.warm_up_rounds and self.tolerance is not None:
+            raise ValueError("give warm_up_rounds or tolerance, not both")
+        return self
+
+
+class NonCooperativeTable(Table):
+    """Independent training, aligned afterwards."""
+
+    name: Literal["non-cooperative"] = "non-cooperative"
+    whitening: Literal["pilots", "private"] = "pilots"
+    """`pilots` is fair to Sheaf-FRL, `private` as in the paper."""
+    shrinkage: Fraction = 0.1
+
+
+MethodTable = Annotated[SheafFRLTable | NonCooperativeTable, Field(discriminator="name")]
+
+
+class Training(Table):
+    """How long and how; the defaults are those of app:exp_details."""
+
+    epochs: Count = 20
+    batch_size: Count = 64
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Positive = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    clip: Positive | None = None
+    evaluate_every: Count = 1
+    checkpoint_every: Count | None = None
+    """Rounds; an epoch by default."""
+    ceiling: bool = True
+    threads: Count = 1
+    """Of torch; bit-identical repetition needs the same number."""
+
+
+class Experiment(Table):
+    """Everything that decides a run, but for where it is written."""
+
+    data: Data = Data()
+    model: Model = Model()
+    graph: Graph = Graph()
+    method: MethodTable = SheafFRLTable()
+    training: Training = Training()
+    seed: int = 0
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a TOML file and apply `table.key=value` overrides."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
+    return parse(tables, overrides, origin=str(path))
+
+
+def parse(
+    tables: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "the config"
+) -> Experiment:
+    """Check nested tables, after `table.key=value` overrides, and fill in the defaults."""
+    merged = _copy(tables)
+    for override in overrides:
+        _apply(merged, override)
+    if "method" in merged and isinstance(merged["method"], dict):
+        merged["method"].setdefault("name", "sheaf-frl")
+    try:
+        return Experiment.model_validate(merged)
+    except ValidationError as problem:
+        lines = [_explain(dict(error)) for error in problem.errors()]
+        raise ConfigError(f"{origin} cannot be used: " + "; ".join(lines)) from problem
+
+
+def _apply(tables: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"expected an override like training.epochs=5, got {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word needs no quotation marks on a command line
+    *parents, last = path
+    for parent in parents:
+        tables = tables.setdefault(parent, {})
+        if not isinstance(tables, dict):
+            raise ConfigError(f"{override!r}: {parent!r} is a value and has no keys")
+    tables[last] = value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return value
+
+
+def _explain(error: dict[str, Any]) -> str:
+    """Say which key, what was given, and what can be."""
+    tags = {"sheaf-frl", "non-cooperative"}
+    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the whole"
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"{key} is not a key; {_choices(error['loc'])}"
+    if kind == "union_tag_invalid":
+        return f"{key}.name is {context['tag']!r}, must be one of {context['expected_tags']}"
+    return f"{key} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _choices(location: Sequence[Any]) -> str:
+    table: Any = Experiment
+    for part in location[:-1]:
+        methods = {"sheaf-frl": SheafFRLTable, "non-cooperative": NonCooperativeTable}
+        fields = getattr(table, "model_fields", {})
+        table = methods.get(part) or (fields[part].annotation if part in fields else table)
+    return f"there are {', '.join(getattr(table, 'model_fields', {}))}"

@@ -1,0 +1,132 @@
+import pytest
+import torch
+
+from sheafed.data import from_arrays
+from sheafed.errors import ConfigError
+from sheafed.experiments import build as building
+from sheafed.experiments.build import build
+from sheafed.experiments.config import parse
+from sheafed.experiments.presets import preset
+from sheafed.methods import SWBN, ZCA, DualAscent, NonCooperative, NoWhitening, WarmUp
+
+
+@pytest.fixture
+def mnist_shaped(monkeypatch):
+    """Random images of MNIST's shape and size of label set, so that no file is needed."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (3000, 1, 28, 28), dtype=torch.uint8, generator=generator)
+    made = from_arrays(images, torch.arange(3000) % 10)
+    monkeypatch.setattr(building, "load", lambda name: made)
+
+
+def test_the_digits_preset():
+    world = build(preset("digits"))
+    assert {a.name: a.dimension for a in world.agents} == {
+        "ada": 32,
+        "bo": 24,
+        "cy": 40,
+        "dee": 16,
+        "eli": 28,
+    }
+    assert world.graph.number_of_edges() == 7
+    parts = [a.data for a in world.agents]
+    used = sum(len(d.train) + len(d.validation) + len(d.test) for d in parts)
+    assert used + world.pilots.total == 1797
+    for d in parts:
+        total = len(d.train) + len(d.validation) + len(d.test)
+        assert abs(len(d.train) / total - 0.6) < 0.05
+
+
+def test_the_network_preset(mnist_shaped):
+    world = build(preset("network"))
+    assert len(world.agents) == 15
+    assert world.graph.number_of_edges() == 42
+    assert sum(p.numel() for a in world.agents for p in a.parameters) == 3_411_690
+    assert {a.clip for a in world.agents} == {1.0}
+    group = world.agents[0].optimizer.param_groups[0]
+    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.01, 0.9, 5e-4)
+
+
+def test_the_pair_preset(mnist_shaped):
+    world = build(preset("pair", ["model.bottleneck=16", "data.use=0.5"]))
+    assert [a.dimension for a in world.agents] == [16, 16]
+    assert sum(p.numel() for a in world.agents for p in a.parameters) == 3_344
+    whole = build(preset("pair", ["model.bottleneck=16"]))
+    for half, full in zip(world.agents, whole.agents, strict=True):
+        assert len(half.data.train) == round(len(full.data.train) / 2)
+        assert len(half.data.test) == len(full.data.test)
+    image, _ = world.agents[0].data.train.batch(torch.tensor([0]))
+    assert 0 <= float(image.min()) < float(image.max()) <= 1
+
+
+def test_the_seed_decides_and_nothing_else():
+    def weights(world):
+        return torch.cat([p.detach().flatten() for a in world.agents for p in a.parameters])
+
+    torch.manual_seed(1)
+    one = build(preset("digits", ["seed=4"]))
+    torch.manual_seed(2)
+    same, other = build(preset("digits", ["seed=4"])), build(preset("digits", ["seed=5"]))
+    assert torch.equal(weights(one), weights(same))
+    assert not torch.equal(weights(one), weights(other))
+    assert torch.equal(one.pilots.inputs, same.pilots.inputs)
+    assert one.partition["ada"].tolist() != other.partition["ada"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological", "shards"])
+def test_every_partition_can_be_named(kind):
+    world = build(preset("digits", [f"data.partition={kind}", "data.pilot_classes=all"]))
+    assert world.pilots.total == round(0.15 * 1797)
+    assert sum(len(i) for i in world.partition.values()) == 1797 - round(0.15 * 1797)
+
+
+def test_pilots_keep_to_classes_that_all_observe():
+    agents = [
+        {"name": "a", "widths": [4], "targets": [0, 1, 2]},
+        {"name": "b", "widths": [4], "targets": [1, 2, 3]},
+    ]
+    tables = {"data": {"shift": 1.0}, "model": {"agents": agents}, "graph": {"kind": "line"}}
+    world = build(parse(tables))
+    everything = building.load("digits")
+    expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse(tables)))
+    assert world.pilots.total == expected
+    agents[1]["targets"] = [5]
+    with pytest.raises(ConfigError, match="no class is observed by every agent"):
+        build(parse(tables))
+
+
+def pilots_of(experiment):
+    """Redraw the held-out tenth as the code must have drawn it."""
+    from sheafed.domain.seeds import generator
+
+    order = torch.randperm(1797, generator=generator(experiment.seed, "partition"))
+    return order[: round(1797 * experiment.data.pilots)].tolist()
+
+
+@pytest.mark.parametrize(
+    ("graph", "edges"),
+    [("complete", 10), ("ring", 5), ("line", 4), ("star", 4), ("erdos-renyi", None)],
+)
+def test_every_graph_can_be_named(graph, edges):
+    world = build(preset("digits", [f"graph.kind={graph}"]))
+    assert edges is None or world.graph.number_of_edges() == edges
+
+
+def test_edges_by_hand():
+    overrides = ["graph.kind=edges", 'graph.edges=[["ada","bo"],["bo","cy"],["cy","dee"]]']
+    with pytest.raises(Exception, match="eli"):
+        build(preset("digits", overrides))
+
+
+def test_methods():
+    def made(**table):
+        return building.method(parse({"method": table}).method)
+
+    assert made(name="non-cooperative", whitening="private") == NonCooperative("private", 0.1)
+    assert made(penalty=0.5, warm_up_rounds=9).penalty == WarmUp(0.5, 9)
+    assert made(penalty=0.5, tolerance=0.1).penalty == DualAscent(0.1, largest=0.5)
+    assert isinstance(made(whitening={"kind": "swbn"}).whitening, SWBN)
+    assert isinstance(made(whitening={"kind": "zca"}).whitening, ZCA)
+    assert isinstance(made(whitening={"kind": "none"}).whitening, NoWhitening)
+    assert made(beliefs={"confidence": 0.5}).beliefs.confidence == 0.5
+    assert made(privacy="strict").privacy == "strict"
