@@ -43,11 +43,14 @@ def test_mnist_itself(tmp_path, monkeypatch):
     assert np.mean(train) / 255 == pytest.approx(0.1307, abs=1e-4)
 
 
+(DEBIAN,) = (s for s in FASHION_MNIST.sources if isinstance(s, Installed))
+
+
+@pytest.mark.skipif(
+    not Path(DEBIAN.directory).exists(), reason="Debian's dataset-fashion-mnist is not installed"
+)
 def test_fashion_mnist_where_debian_has_installed_it(tmp_path, monkeypatch):
-    (debian,) = (s for s in FASHION_MNIST.sources if isinstance(s, Installed))
-    if not Path(debian.directory).exists():
-        pytest.skip("dataset-fashion-mnist is not installed")
-    fashion = loaded_from(debian, FASHION_MNIST, "fashion-mnist", tmp_path, monkeypatch)
+    fashion = loaded_from(DEBIAN, FASHION_MNIST, "fashion-mnist", tmp_path, monkeypatch)
     assert fashion.labels.bincount().tolist() == [7000] * 10
     assert fashion.classes[fashion.labels[0]] == "Ankle boot"
 

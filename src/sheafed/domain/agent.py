@@ -34,7 +34,8 @@ class Agent:
         head: any module from latents to class scores, or none.
         data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
             mapping with `train` and perhaps `validation` and `test`.
-        objective: a callable of agent and batch that gives a scalar loss.
+        objective: a callable of agent and batch that gives a scalar loss. If it is a module, e.g.
+            with a decoder, its parameters are trained and kept with the agent's.
         optimizer: a torch optimiser over the parameters, or a function that makes one of them.
         batch_size: how many samples a training step sees.
         clip: bound on the norm of this agent's gradient, if any.
@@ -58,7 +59,7 @@ class Agent:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
         if batch_size < 1:
             raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
-        if clip is not None and clip <= 0:
+        if clip is not None and not clip > 0:
             raise InputError(f"agent {name!r}: clip must be positive or None, got {clip}")
         self.name = name
         self.encoder = encoder
@@ -68,10 +69,9 @@ class Agent:
         self.batch_size = batch_size
         self.clip = clip
         self.stepsize = stepsize
-        self.steps = 0
         self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
         self.dimension = self._probe()
-        modules = [encoder] if head is None else [encoder, head]
+        modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
         self.optimizer = (
@@ -81,6 +81,7 @@ class Agent:
 
     def start(self, seed: int) -> None:
         """Derive this agent's random streams from a seed, its name and their purpose."""
+        self.steps = 0
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
         self._noise = generator(seed, self.name, "noise").get_state()
 
@@ -137,11 +138,26 @@ class Agent:
 
     def descend(self, loss: Tensor) -> None:
         """Take one optimiser step on a scalar loss."""
+        self.begin_step()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.finish_step()
+
+    def begin_step(self) -> None:
+        """Clear the gradient; between this and `finish_step` any losses may go backward.
+
+        A loss that went forward in inference mode must go backward before the next training-mode
+        pass: that one moves batch norm's running statistics in place, which autograd does not
+        notice, and the earlier pass would get the gradient of other statistics.
+        """
         if self.stepsize is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.stepsize(self.steps)
+        for parameter in self.parameters:  # also those that the optimiser does not own
+            parameter.grad = None
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+
+    def finish_step(self) -> None:
+        """Clip the accumulated gradient and let the optimiser take it."""
         if self.clip is not None:
             norm = nn.utils.clip_grad_norm_(self.parameters, self.clip)
             if not bool(torch.isfinite(norm)):
@@ -157,6 +173,9 @@ class Agent:
         return {
             "encoder": dict(self.encoder.state_dict()),
             "head": None if self.head is None else dict(self.head.state_dict()),
+            "objective": (
+                dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
+            ),
             "optimizer": self.optimizer.state_dict(),
             "noise": self._noise,
             "position": self.order.position,
@@ -168,6 +187,8 @@ class Agent:
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])
+        if isinstance(self.objective, nn.Module):
+            self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._noise = state["noise"]
         self.order.seek(state["position"])
@@ -175,8 +196,14 @@ class Agent:
 
     def _probe(self) -> int:
         inputs = self.data.train.batch(torch.arange(min(2, len(self.data.train)))).inputs
-        with self.inference(), torch.no_grad():
-            latents = self._encode(inputs)
+        try:
+            with self.inference(), torch.no_grad():
+                latents = self._encode(inputs)
+        except (RuntimeError, TypeError, ValueError) as problem:
+            raise InputError(
+                f"agent {self.name!r}: the encoder cannot take its training inputs, "
+                f"{inputs.dtype} of shape {tuple(inputs.shape)}: {problem}"
+            ) from problem
         if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != len(inputs):
             found = tuple(latents.shape) if isinstance(latents, Tensor) else type(latents).__name__
             raise LatentSizeError(

@@ -32,7 +32,7 @@ class PilotSet:
             raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
         if not counts or not self.total:
             raise EmptyInputError("there are no pilots; agents cannot be aligned without any")
-        if self.ids is not None and len(set(self.ids)) != self.total:
+        if self.ids is not None and not len(self.ids) == len(set(self.ids)) == self.total:
             raise ShapeError(
                 f"{self.total} pilots need as many different ids, got {len(self.ids)} of which "
                 f"{len(set(self.ids))} differ"

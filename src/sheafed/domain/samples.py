@@ -68,8 +68,12 @@ class DatasetSamples:
         collated = default_collate([self.dataset[i] for i in indices.tolist()])
         if isinstance(collated, Tensor):
             return Batch(collated, None)
-        inputs, targets = collated
-        return Batch(inputs, targets)
+        if not isinstance(collated, list) or len(collated) not in (1, 2):
+            raise InputError(
+                "a Dataset must give inputs or (input, target) pairs, got samples of type "
+                f"{type(self.dataset[0]).__name__}; wrap it in one that does"
+            )
+        return Batch(collated[0], collated[1] if len(collated) == 2 else None)
 
 
 def as_samples(given: Any) -> Samples:

@@ -107,7 +107,11 @@ class End(Protocol):
     """How wide those are that leave."""
     map: Tensor
     fitted: bool
-    """Whether what leaves is in the frame that the other end will read it in."""
+    """Whether the map is one to read by, and not just where fitting starts."""
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether what leaves is in the frame that the other end will read it in."""
 
     def outgoing(self, own: Tensor) -> Tensor:
         """Return what leaves for own white latents `(n, d_i)`."""
@@ -125,10 +129,12 @@ class End(Protocol):
 class PlainEnd:
     """Raw latents are exchanged; both ends know $V$, `(d_head, d_tail)`."""
 
+    in_frame = True
+
     def __init__(self, dimension: int, other: int, *, is_head: bool, solver: Solver) -> None:
         self.width, self.sent_width = other, dimension
         self.map = torch.eye(max(dimension, other), min(dimension, other))
-        self.fitted = True
+        self.fitted = False
         self._is_head = is_head
         self._solver = solver
 
@@ -142,11 +148,14 @@ class PlainEnd:
 
     def cross(self, own: Tensor, received: Tensor) -> Tensor:
         r"""Return $A_{head} A_{tail}^\top$, computed alike at both ends."""
+        # What arrives is contiguous; another layout would let BLAS round otherwise at one end.
+        own = own.contiguous()
         return own.mT @ received if self._is_head else received.mT @ own
 
     def fit(self, m: Tensor, fit_number: int) -> None:
         """Solve (P2a) at the head and (P2b) at the tail: the same problem."""
         self.map = self._solver(m, self.map)
+        self.fitted = True
 
 
 class TransportEnd:
@@ -165,6 +174,11 @@ class TransportEnd:
         self.fitted = fitted
         self._turn = turn
         self._solver = solver
+
+    @property
+    def in_frame(self) -> bool:
+        """The head's frame is the one that the tail reads in; the tail must find it first."""
+        return self.fitted
 
     def outgoing(self, own: Tensor) -> Tensor:
         r"""Return $R A_i$."""
@@ -206,7 +220,8 @@ def strict_end(
     swap for ever. In turn, tail first, the residual is optimal from the first fit on.
     """
     width = max(dimension, other)
-    initial, _ = torch.linalg.qr(torch.randn(width, dimension, generator=secret))
+    q, r = torch.linalg.qr(torch.randn(width, dimension, generator=secret).double())
+    initial = q * r.diagonal().sign()  # uniform; Q alone is always 1 for d = 1, i.e. no secret
     turn: Literal["odd", "even"] = "odd" if is_head else "even"
     return TransportEnd(initial, turn=turn, fitted=is_head, solver=solver)
 

@@ -197,11 +197,21 @@ class Node(ABC):
                 good[neighbour] = message
         return good
 
-    def pilot_latents(self, indices: Tensor | None = None) -> Tensor:
+    def pilot_latents(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
         """Encode pilots, all or some, deterministically; differentiable in the encoder."""
         inputs = self.setting.pilots.of(self.name)
+        chosen = inputs if indices is None else inputs[indices]
         with self.agent.inference():
-            return self.agent.encode(inputs if indices is None else inputs[indices])
+            latents = self.agent.encode(chosen)
+        if not bool(torch.isfinite(latents).all()):
+            when = "" if round is None else f", round {round}"
+            bad = int((~torch.isfinite(chosen)).sum())
+            raise NonFiniteError(
+                f"agent {self.name!r}{when}: the encoder gives non-finite latents for the pilots, "
+                f"whose inputs hold {bad} non-finite of {chosen.numel()} values; "
+                + ("clean the pilots" if bad else "lower the learning rate or clip the gradient")
+            )
+        return latents
 
     def local_loss(self, round: int) -> Tensor:
         """Return the objective on the next batch."""
@@ -220,3 +230,8 @@ class Node(ABC):
             f"{bad} non-finite of {batch.inputs.numel()} inputs; "
             + ("clean the data" if bad else "lower the learning rate or clip the gradient")
         )
+
+
+def latent_dtype(agent: Agent) -> torch.dtype:
+    """Return the precision in which an agent computes: that of its weights."""
+    return next((p.dtype for p in agent.parameters), torch.float32)

@@ -13,7 +13,7 @@ from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
 from sheafed.linalg.running_zca import RunningZCA
 from sheafed.methods.maps import PlainEnd, solve
-from sheafed.methods.node import ALIGNMENT, Node, Setting
+from sheafed.methods.node import ALIGNMENT, Node, Setting, latent_dtype
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class PostHocNode(Node):
     def __init__(
         self, setting: Setting, whitening: Literal["pilots", "private"], shrinkage: float
     ) -> None:
-        self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).eval()
+        dtype = latent_dtype(setting.agent)
+        self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
         super().__init__(setting, self.zca)
         self._source = whitening
         self._white: Tensor | None = None
@@ -60,12 +61,14 @@ class PostHocNode(Node):
         for j in self.neighbours:
             is_head = self.edge(j).head == self.name
             other = self.peers[j]["dimension"]
-            self.ends[j] = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
+            end = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
+            end.map = end.map.to(latent_dtype(self.agent))
+            self.ends[j] = end
 
     @torch.no_grad()
     def alignment_messages(self, round: int) -> Iterator[Message]:
         """Fit the whitening and broadcast the white latents of all pilots."""
-        pilots = self.pilot_latents()
+        pilots = self.pilot_latents(round=round)
         private = self._source == "private"
         self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
         self._white = self.zca(pilots)

@@ -16,8 +16,8 @@ class PenaltyWeight(Protocol):
     def start(self) -> float:
         """Return the weight of the first round."""
 
-    def update(self, weight: float, round: int, misalignment: float) -> float:
-        """Return the weight after a round in which the edge showed this misalignment."""
+    def update(self, weight: float, round: int, misalignment: float | None) -> float:
+        """Return the weight after a round; the misalignment is None if nothing could be read."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Constant:
         """Return the value."""
         return self.value
 
-    def update(self, weight: float, round: int, misalignment: float) -> float:
+    def update(self, weight: float, round: int, misalignment: float | None) -> float:
         """Return the value."""
         return self.value
 
@@ -64,7 +64,7 @@ class WarmUp:
         """Return 0."""
         return 0.0
 
-    def update(self, weight: float, round: int, misalignment: float) -> float:
+    def update(self, weight: float, round: int, misalignment: float | None) -> float:
         """Return the weight of the round after this one."""
         return self.value * min(1.0, (round + 1) / self.rounds)
 
@@ -85,6 +85,10 @@ class DualAscent:
     def __post_init__(self) -> None:
         for name in ("tolerance", "step", "initial", "largest"):
             _check(name, getattr(self, name))
+        if self.initial > self.largest:
+            raise InputError(
+                f"the initial weight {self.initial} is above the largest one, {self.largest}"
+            )
 
     @property
     def active(self) -> bool:
@@ -95,14 +99,22 @@ class DualAscent:
         """Return the initial weight."""
         return self.initial
 
-    def update(self, weight: float, round: int, misalignment: float) -> float:
+    def update(self, weight: float, round: int, misalignment: float | None) -> float:
         """Return the weight after one step of dual ascent."""
+        if misalignment is None:
+            return weight
         return min(self.largest, max(0.0, weight + self.step * (misalignment - self.tolerance)))
 
 
 def as_penalty(given: float | PenaltyWeight) -> PenaltyWeight:
     """Turn a number into a constant weight."""
-    return Constant(float(given)) if isinstance(given, int | float) else given
+    if isinstance(given, int | float):
+        return Constant(float(given))
+    if not hasattr(given, "update"):
+        raise InputError(
+            f"a penalty must be a number, Constant, WarmUp or DualAscent, got {given!r}"
+        )
+    return given
 
 
 def _check(name: str, value: float) -> None:

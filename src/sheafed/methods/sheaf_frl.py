@@ -67,6 +67,11 @@ class SheafFRL:
         as_penalty(self.penalty)
         if self.privacy not in ("standard", "strict"):
             raise InputError(f"privacy must be 'standard' or 'strict', got {self.privacy!r}")
+        if self.privacy == "strict" and isinstance(self.maps, IdentityMaps):
+            raise InputError(
+                "identity maps transport nothing: under strict privacy they would send the raw "
+                "latents; take MapPolicy() or privacy='standard'"
+            )
         if self.local_steps < 1:
             raise InputError(f"local_steps must be at least 1, got {self.local_steps}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,17 +18,20 @@ from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.objectives import soft_cross_entropy
 from sheafed.domain.pilots import PilotPolicy, Uniform
 from sheafed.domain.seeds import generator
-from sheafed.errors import HandshakeError, InputError, NonFiniteError, UndeterminedMapWarning
+from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods.maps import (
     IdentityMaps,
+    SharedSolver,
     end_state,
     homogeneous_end,
     load_end_state,
     plain_end,
+    solve,
     strict_end,
 )
-from sheafed.methods.node import ROUND, Node, Setting
+from sheafed.methods.node import ROUND, Node, Setting, latent_dtype, logger
 from sheafed.methods.penalty import as_penalty
+from sheafed.methods.whitenings import NoWhitening
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
@@ -37,7 +41,7 @@ class SheafNode(Node):
     """Sheaf-FRL from the point of view of one agent."""
 
     def __init__(self, method: SheafFRL, setting: Setting) -> None:
-        self.dtype = next((p.dtype for p in setting.agent.parameters), torch.float32)
+        self.dtype = latent_dtype(setting.agent)
         layer = method.whitening.layer(setting.agent.dimension).to(self.dtype)
         super().__init__(setting, layer)
         self.method = method
@@ -62,6 +66,7 @@ class SheafNode(Node):
             "homogeneity": int(self.setting.homogeneous),
             "map policy": repr(self.method.maps),
             "pilots per round": self.policy.count,
+            "pilots of the first rounds": _selection_digest(self.policy),
             "latent precision": str(self.dtype),
             "beliefs": int(self.method.beliefs is not None),
         }
@@ -73,13 +78,15 @@ class SheafNode(Node):
     def prepare(self) -> None:
         """Build this agent's end of every edge."""
         d, solver = self.agent.dimension, self.method.solver
+        # Nobody else has the problem of a transporting end: remembering it would only cost memory.
+        alone = solve if isinstance(solver, SharedSolver) else solver
         for j in self.neighbours:
             is_head, other = self.edge(j).head == self.name, self.peers[j]["dimension"]
             if self.method.privacy == "strict":
                 secret = generator(self.setting.secret, self.name, "map", j)
-                end = strict_end(d, other, is_head=is_head, secret=secret, solver=solver)
+                end = strict_end(d, other, is_head=is_head, secret=secret, solver=alone)
             elif self.setting.homogeneous:
-                end = homogeneous_end(d, is_head=is_head, solver=solver)
+                end = homogeneous_end(d, is_head=is_head, solver=alone)
             else:
                 end = plain_end(d, other, is_head=is_head, solver=solver)
             if isinstance(self.method.maps, IdentityMaps):
@@ -95,8 +102,7 @@ class SheafNode(Node):
         """Encode the pilots and tell every neighbour, as its protocol has it."""
         selection = self.policy.select(round)
         with torch.set_grad_enabled(self.penalty.active):
-            raw = selection.pool(self.pilot_latents(selection.indices))
-            self._check_latents(raw, round)
+            raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
         shared = {"beliefs": self._beliefs(raw.detach())} if self.classes else {}
         self._everything = self.white_pilots() if self._sends_all(round) else None
@@ -104,16 +110,16 @@ class SheafNode(Node):
             tensors = {"latents": end.outgoing(self._own.detach()), **shared}
             if self._everything is not None:
                 tensors["all"] = end.outgoing(self._everything)
-            yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.fitted})
+            yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q."""
-        messages = self.accepted(round, ROUND, inbox, self._specs(round))
+        messages = self._believable(self.accepted(round, ROUND, inbox, self._specs(round)))
         self._fit_maps(round, messages)
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
             for j, message in messages.items()
-            if message.fields.get("fitted") is True
+            if self.ends[j].fitted and _in_frame(message)
         }
         log = self._descend(round, messages, targets)
         self._own = self._everything = None
@@ -123,7 +129,7 @@ class SheafNode(Node):
         policy = self.method.maps
         fit_number = policy.fit_number(round, self.setting.rounds_per_epoch)
         for j, message in messages.items():
-            if policy.source == "running":
+            if policy.source == "running" and _in_frame(message):
                 self._accumulate(j, message.tensors["latents"], policy.decay)
             if fit_number is not None:
                 self.ends[j].fit(self._cross(j, message), fit_number)
@@ -145,18 +151,20 @@ class SheafNode(Node):
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
     ) -> dict[str, float]:
         log = {}
+        self.agent.begin_step()
+        penalty = self._gluing_penalty(round, messages, targets)
+        if penalty is not None:
+            penalty.backward()  # type: ignore[no-untyped-call]
+            log["penalty"] = float(penalty.detach())
         with self.agent.own_randomness():
             loss = self.local_loss(round)
             log["loss"] = float(loss.detach())
-            penalty = self._gluing_penalty(round, messages, targets)
-            if penalty is not None:
-                loss = loss + penalty
-                log["penalty"] = float(penalty.detach())
             belief_loss = self._belief_loss(messages, targets)
             if belief_loss is not None:
                 loss = loss + belief_loss
                 log["belief_loss"] = float(belief_loss.detach())
-            self.agent.descend(loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.agent.finish_step()
             for _ in range(self.method.local_steps - 1):
                 self.agent.descend(self.local_loss(round))
         return log
@@ -172,14 +180,17 @@ class SheafNode(Node):
         own = self._round_pilots(graph=True)
         total: Tensor | None = None
         for j, target in targets.items():
-            weight = self.weights[j]
-            if weight > 0:
+            if self.weights[j] > 0:
                 term = (own - target).square().sum() * (
-                    weight / (2 * len(own) * self.agent.dimension)
+                    self.weights[j] / (2 * len(own) * self.agent.dimension)
                 )
                 total = term if total is None else total + term
-            r = _misalignment(own.detach(), target, messages[j].tensors["latents"])
-            self.weights[j] = self.penalty.update(weight, round, r)
+        for j, weight in self.weights.items():
+            seen = None
+            if j in targets:
+                received = messages[j].tensors["latents"]
+                seen = _misalignment(own.detach(), targets[j], received)
+            self.weights[j] = self.penalty.update(weight, round, seen)
         return total
 
     # Beliefs
@@ -187,6 +198,20 @@ class SheafNode(Node):
     def _beliefs(self, raw: Tensor) -> Tensor:
         with self.agent.inference(), torch.no_grad():
             return torch.softmax(self._head()(raw), dim=-1)
+
+    def _believable(self, messages: dict[str, Message]) -> dict[str, Message]:
+        """Leave out messages whose beliefs are no probabilities."""
+        good = {}
+        for j, message in messages.items():
+            beliefs = message.tensors.get("beliefs")
+            if beliefs is not None and not _are_probabilities(beliefs):
+                self.rejected["beliefs"] += 1
+                logger.warning(
+                    "agent %s left out %s: its beliefs are no probabilities", self.name, message
+                )
+                continue
+            good[j] = message
+        return good
 
     def _belief_loss(
         self, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
@@ -269,28 +294,25 @@ class SheafNode(Node):
                 f"{self.classes} and {theirs} classes; give both the same label set"
             )
 
-    def _check_latents(self, raw: Tensor, round: int) -> None:
-        if not bool(torch.isfinite(raw).all()):
-            raise NonFiniteError(
-                f"agent {self.name!r}, round {round}: the encoder gives non-finite latents for the "
-                "pilots; lower the learning rate or clip the gradient"
-            )
-
     def _warn_if_undetermined(self) -> None:
         policy = self.method.maps
         if isinstance(policy, IdentityMaps):
             return
-        available = self.policy.count if policy.source == "round" else self.setting.pilots.total
+        per_round = policy.source == "round"
+        available = self.policy.count if per_round else self.setting.pilots.total
+        # Whitening centres a round's pilots, which costs them one direction.
+        centred = per_round and not isinstance(self.method.whitening, NoWhitening)
+        rank = available - centred
         for j in self.neighbours:
             edge = self.edge(j)
             needed = min(self.agent.dimension, self.peers[j]["dimension"])
-            if edge.head == self.name and available < needed:
+            if edge.head == self.name and rank < needed:
                 warnings.warn(
                     f"edge {edge.tail} -> {edge.head}: {available} pilots leave the map "
-                    f"undetermined on a subspace of dimension {needed - available} of {needed}; "
+                    f"undetermined on a subspace of dimension {needed - rank} of {needed}; "
                     + (
                         "fit maps from the running cross-covariance or from all pilots"
-                        if policy.source == "round"
+                        if per_round
                         else "use more pilots"
                     ),
                     UndeterminedMapWarning,
@@ -298,11 +320,30 @@ class SheafNode(Node):
                 )
 
 
+def _selection_digest(policy: PilotPolicy) -> str:
+    """Return what tells apart policies, or seeds, that choose other pilots."""
+    content = blake2b(digest_size=16)
+    for selection in map(policy.select, range(4)):
+        groups = None if selection.groups is None else selection.groups.tolist()
+        content.update(f"{selection.indices.tolist()} {groups}".encode())
+    return content.hexdigest()
+
+
+def _in_frame(message: Message) -> bool:
+    return message.fields.get("fitted") is True
+
+
+def _are_probabilities(beliefs: Tensor) -> bool:
+    off = (beliefs.sum(-1) - 1).abs().max()
+    return bool(beliefs.min() >= 0) and float(off) < 1e-3
+
+
 def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:
-    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, the same at both ends of an edge.
+    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, by the map that this end reads with.
 
     Isometries keep norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the
-    inner product can be taken in the own space.
+    inner product can be taken in the own space: two ends with one map see the same number. Latents
+    that are all zero have nothing to glue.
     """
     energy = float(own.square().sum() + received.square().sum())
-    return 1 - 2 * float((own * target).sum()) / energy
+    return 1 - 2 * float((own * target).sum()) / energy if energy else 0.0

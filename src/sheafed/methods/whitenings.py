@@ -38,7 +38,7 @@ class WhiteningLayer(Protocol):
 class ZCA:
     """Whiten by the running covariance in closed form; see `RunningZCA`."""
 
-    shrinkage: float = 0.1
+    shrinkage: float = 0.5
     momentum: float = 0.05
 
     def layer(self, dimension: int) -> RunningZCA:

@@ -61,14 +61,20 @@ class EarlyStopping(Callback):
         metric: a key of the records. Choose one on validation data.
         patience: how many evaluations without improvement are borne.
         margin: what counts as an improvement.
+        smaller_is_better: as for a loss or the misalignment.
     """
 
     def __init__(
-        self, metric: str = "validation_score", patience: int = 10, margin: float = 0.0
+        self,
+        metric: str = "validation_score",
+        patience: int = 10,
+        margin: float = 0.0,
+        smaller_is_better: bool = False,
     ) -> None:
         if patience < 1:
             raise InputError(f"patience must be at least 1, got {patience}")
         self.metric, self.patience, self.margin = metric, patience, margin
+        self.sign = -1 if smaller_is_better else 1
 
     def on_evaluation(self, run: Run, record: Record) -> bool:
         """Judge by the whole history, so that an interrupted run decides alike."""
@@ -77,7 +83,7 @@ class EarlyStopping(Callback):
                 f"cannot stop early by {self.metric!r}: the records hold {sorted(record)}; choose "
                 "one of them, or give the agents validation data"
             )
-        values = [r[self.metric] for r in run.metrics]
+        values = [self.sign * r[self.metric] for r in run.metrics]
         best, since = float("-inf"), 0
         for value in values:
             if value > best + self.margin:

@@ -61,7 +61,8 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
         nodes: the programs, after a handshake, with their maps fitted.
         split: which data of the agents.
         ceiling: also let every receiver encode its neighbours' inputs itself. That needs those
-            inputs in this process, so it is a measurement and not part of any protocol.
+            inputs in this process, so it is a measurement and not part of any protocol. Where
+            agents sense different modalities there is none: they cannot encode each other's.
     """
     result = Evaluation()
     data = {name: s for name, node in nodes.items() if (s := _samples(node, split)) is not None}
@@ -77,7 +78,7 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
             latents, targets = encoded[sender]
             understood = node.interpret(nodes[sender].transmit(latents, name), sender)
             result.communication[sender, name] = _accuracy(node, understood, targets, of=sender)
-            if ceiling:
+            if ceiling and not isinstance(node.setting.pilots.inputs, Mapping):
                 own, _ = node.agent.encode_samples(data[sender])
                 result.ceiling[sender, name] = _accuracy(node, own, targets, of=sender)
     result.misalignment.update(misalignments(nodes))
@@ -86,7 +87,10 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
 
 @torch.no_grad()
 def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
-    r"""Return $\|A_i - V_{ij} A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ of every edge on all pilots."""
+    r"""Return $\|A_i - V_{ij} A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ of every edge on all pilots.
+
+    An edge whose latents are all zero has none.
+    """
     white = {name: node.white_pilots() for name, node in nodes.items()}
     found = {}
     for name, node in nodes.items():
@@ -96,8 +100,10 @@ def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
                 continue
             sent = nodes[neighbour].ends[name].outgoing(white[neighbour])
             carried = node.ends[neighbour].incoming(sent)
-            energy = white[name].square().sum() + white[neighbour].square().sum()
-            found[edge.head, edge.tail] = float((white[name] - carried).square().sum() / energy)
+            energy = float(white[name].square().sum() + white[neighbour].square().sum())
+            if energy > 0:
+                distance = float((white[name] - carried).square().sum())
+                found[edge.head, edge.tail] = distance / energy
     return found
 
 

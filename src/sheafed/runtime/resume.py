@@ -35,10 +35,16 @@ def restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
     if not path.exists():
         return {}
     state = load_checkpoint(path)
+    identity = state.get("identity")
+    if not isinstance(identity, dict):
+        raise CheckpointError(
+            f"{path} is a checkpoint, but of no training: it holds {sorted(state)}; give the one "
+            "that train() wrote, or choose another directory"
+        )
     for what, mine in _identity(run, method).items():
-        if state["identity"].get(what) != mine:
+        if identity.get(what) != mine:
             raise CheckpointError(
-                f"{path} is of another training: its {what} is {state['identity'].get(what)!r}, "
+                f"{path} is of another training: its {what} is {identity.get(what)!r}, "
                 f"this one's {mine!r}; resume with the same settings, or choose another directory"
             )
     run.rounds = state["rounds"]
@@ -47,17 +53,39 @@ def restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
     run.metrics = state["metrics"]
     run.ledger.restore(state["ledger"])
     for name, node in run.nodes.items():
-        node.agent.load_state(state["agents"][name])
+        try:
+            node.agent.load_state(state["agents"][name])
+        except (RuntimeError, ValueError, LookupError) as problem:
+            raise CheckpointError(
+                f"{path} is of another training: agent {name!r} has other weights there "
+                f"({problem}); resume with the same agents, or choose another directory"
+            ) from problem
         node.load_state(state["nodes"][name])
     totals: dict[str, list[float]] = state["totals"]
     return totals
 
 
 def _identity(run: Run, method: Method) -> dict[str, Any]:
-    return {
-        "method": repr(method),
+    identity: dict[str, Any] = {
+        "method": _describe(method),
         "seed": run.seed,
         "rounds per epoch": run.rounds_per_epoch,
-        "agents": {name: node.agent.dimension for name, node in run.nodes.items()},
+        "agents": list(run.nodes),
         "graph": sorted(sorted(edge) for edge in run.graph.edges),
+        "pilot set": next(iter(run.nodes.values())).setting.pilots.digest(),
     }
+    for name, agent in run.agents.items():
+        identity |= {
+            f"latent size of agent {name!r}": agent.dimension,
+            f"head of agent {name!r}": None if agent.head is None else type(agent.head).__name__,
+            f"optimiser of agent {name!r}": type(agent.optimizer).__name__,
+            f"batch size of agent {name!r}": agent.batch_size,
+            f"number of training samples of agent {name!r}": len(agent.data.train),
+        }
+    return identity
+
+
+def _describe(method: Method) -> str:
+    """Return the settings of a method, without the address that Python shows by default."""
+    anonymous = type(method).__repr__ is object.__repr__
+    return type(method).__name__ if anonymous else repr(method)

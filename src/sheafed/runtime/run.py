@@ -106,7 +106,7 @@ class Run:
                 {
                     "sender": sender,
                     "receiver": receiver,
-                    "communication_accuracy": accuracy,
+                    "communication_accuracy": latest.communication.get((sender, receiver)),
                     "ceiling": latest.ceiling.get((sender, receiver)),
                     "misalignment": latest.misalignment.get(
                         (sender, receiver), latest.misalignment.get((receiver, sender))
@@ -115,7 +115,8 @@ class Run:
                     if (sender, receiver) in traffic
                     else 0,
                 }
-                for (sender, receiver), accuracy in latest.communication.items()
+                for receiver, node in self.nodes.items()
+                for sender in node.neighbours
             ],
         }
 

@@ -64,8 +64,13 @@ def train(
         ceiling: also measure what perfect maps would give (see `evaluate`).
     """
     _check_counts(
-        epochs=epochs, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every or 1
+        epochs=epochs,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        rounds_per_epoch=rounds_per_epoch,
     )
+    if resume and out is None:
+        raise InputError("resume=True needs to know where: give the directory of the run as out")
     by_name = _by_name(agents)
     network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(by_name))
     graphs.check_graph(network, list(by_name))
@@ -80,6 +85,11 @@ def train(
         run.out = Path(out)
         if resume:
             totals = restore(run, run.out / CHECKPOINT, method)
+            if run.rounds > epochs * rounds_per_epoch:
+                raise InputError(
+                    f"{run.out} has {run.epoch} epochs behind it, {epochs} were asked for; give at "
+                    "least as many"
+                )
         elif (run.out / CHECKPOINT).exists() or (run.out / METRICS).exists():
             raise RunExistsError(
                 f"{run.out} already holds a run; go on with resume=True, or choose another place"
@@ -106,6 +116,8 @@ def train(
             last_round = run.stopped or run.rounds == epochs * rounds_per_epoch
             if run.out and (last_round or run.rounds % (checkpoint_every or rounds_per_epoch) == 0):
                 save_checkpoint(run.out / CHECKPOINT, snapshot(run, totals, method))
+        if run.evaluation is None:
+            _measure_again(run, exchange, ceiling)
         run.seconds = time.monotonic() - started
         if run.out is not None:
             save_checkpoint(run.out / "last.safetensors", _weights(run))
@@ -165,6 +177,14 @@ def _record(
     return record
 
 
+def _measure_again(run: Run, exchange: Exchange, ceiling: bool) -> None:
+    """Restore the details of the last evaluation of a run that was resumed after its end."""
+    sent = run.ledger.state()
+    align_after_training(run.nodes, exchange, run.rounds - 1)
+    run.evaluation = evaluate(run.nodes, "test", ceiling)
+    run.ledger.restore(sent)
+
+
 def _is_due(run: Run, every: int) -> bool:
     epoch, rest = divmod(run.rounds, run.rounds_per_epoch)
     return rest == 0 and (epoch % every == 0 or epoch == run.epochs)
@@ -222,7 +242,7 @@ def _smallest_epoch(agents: Mapping[str, Agent]) -> int:
     return max(1, min(len(a.data.train) // a.batch_size for a in agents.values()))
 
 
-def _check_counts(**counts: int) -> None:
+def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
-        if not isinstance(value, int) or value < 1:
+        if value is not None and (not isinstance(value, int) or value < 1):
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -1,0 +1,271 @@
+"""Beliefs: what is sent, what is learnt from, and who takes part."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from small_worlds import CLASSES, Wire, agent, linear_head, nodes_of, pilots, run_rounds, samples
+from torch import Tensor, nn
+
+from sheafed import Agent, Beliefs, MapPolicy, SheafFRL
+from sheafed.errors import HandshakeError, InputError
+from sheafed.exchange import LocalExchange, encode
+from sheafed.methods import NonCooperative
+from sheafed.methods.node import Node
+from sheafed.runtime.evaluation import evaluate
+from sheafed.runtime.train import one_round, shake_hands
+
+EDGES = [("a", "b"), ("a", "c")]
+
+
+def network(method: SheafFRL, **options: object) -> dict[str, Node]:
+    agents = [agent("a", 8, **options), agent("b", 5, **options), agent("c", 5, **options)]
+    return nodes_of(agents, EDGES, method)
+
+
+def logs_of(nodes: dict[str, Node], rounds: int) -> tuple[Wire, list[dict[str, dict[str, float]]]]:
+    wire, logs = Wire(nodes), []
+    shake_hands(nodes, wire.exchange)
+    for round in range(rounds):
+        for node in nodes.values():
+            wire.exchange.send(node.send(round))
+        logs.append(
+            {
+                name: node.receive(
+                    round, wire.exchange.receive(name, round, "round", node.neighbours)
+                )
+                for name, node in nodes.items()
+            }
+        )
+    return wire, logs
+
+
+def test_what_is_sent_are_the_heads_probabilities_of_this_rounds_pilots() -> None:
+    nodes = network(SheafFRL(beliefs=Beliefs(), pilots=20))
+    wire = Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    for name, node in nodes.items():
+        chosen = pilots()[node.policy.select(0).indices]
+        with torch.no_grad():
+            expected = torch.softmax(node.agent.head(node.agent.encoder(chosen)), dim=1)
+        for message in node.send(0):
+            found = message.tensors["beliefs"]
+            assert found.shape == (20, CLASSES)
+            torch.testing.assert_close(found, expected)
+            assert not found.requires_grad, name
+
+
+@torch.no_grad()
+def by_hand(
+    head: nn.Module, latents: list[Tensor], beliefs: list[Tensor], confidence: float
+) -> float | None:
+    """The soft cross-entropy, pilot by pilot."""
+    total, used = 0.0, 0
+    for z, b in zip(torch.cat(latents), torch.cat(beliefs), strict=True):
+        if float(b.max()) > confidence:
+            logits = head(z)
+            total += sum(
+                -float(b[c]) * float(logits[c] - torch.logsumexp(logits, 0)) for c in range(len(b))
+            )
+            used += 1
+    return total / used if used > 1 else None
+
+
+@pytest.mark.parametrize("privacy", ["standard", "strict"])
+@pytest.mark.parametrize("confidence", [0.0, 0.4, 0.5, 0.999])
+def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privacy: str) -> None:
+    method = SheafFRL(
+        penalty=0.05,
+        privacy=privacy,
+        beliefs=Beliefs(confidence=confidence, weight=0.7),
+        pilots=20,
+    )
+    nodes = network(method)
+    wire = Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    one_round(nodes, wire.exchange, 0)
+    for node in nodes.values():
+        wire.exchange.send(node.send(1))
+    sent, heads = wire.of_round(1), {n: copy.deepcopy(node.agent.head) for n, node in nodes.items()}
+    some = 0
+    for name, node in nodes.items():
+        log = node.receive(1, wire.exchange.receive(name, 1, "round", node.neighbours))
+        tensors = [sent[j, name].tensors for j in node.neighbours]
+        # Maps and whitening do not change any more after the fit of this round.
+        latents = [
+            node.interpret(t["latents"], j) for t, j in zip(tensors, node.neighbours, strict=True)
+        ]
+        expected = by_hand(heads[name], latents, [t["beliefs"] for t in tensors], confidence)
+        if expected is None:
+            assert "belief_loss" not in log
+        else:
+            assert log["belief_loss"] == pytest.approx(0.7 * expected, rel=1e-4)
+            some += 1
+    assert some == (0 if confidence == 0.999 else 3)
+
+
+def test_only_the_head_learns_from_beliefs() -> None:
+    """With an objective that is constant, nothing but the head moves, and only its own."""
+
+    def constant(a: Agent, batch: object) -> Tensor:
+        return sum(p.sum() * 0 for p in a.parameters)
+
+    plain = {"objective": constant, "optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}
+    nodes = network(SheafFRL(penalty=0.0, beliefs=Beliefs(confidence=0.0)), **plain)
+    before = {n: copy.deepcopy((node.agent.encoder, node.agent.head)) for n, node in nodes.items()}
+    run_rounds(nodes, 2)
+    for name, node in nodes.items():
+        encoder, head = before[name]
+        for old, new in zip(encoder.parameters(), node.agent.encoder.parameters(), strict=True):
+            assert torch.equal(old, new)
+        assert not torch.equal(head.weight, node.agent.head.weight)
+
+
+def test_the_step_is_that_of_the_loss_by_hand() -> None:
+    def constant(a: Agent, batch: object) -> Tensor:
+        return sum(p.sum() * 0 for p in a.parameters)
+
+    plain = {"objective": constant, "optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}
+    beliefs = Beliefs(confidence=0.45, weight=0.5)
+    nodes = network(SheafFRL(penalty=0.0, beliefs=beliefs, pilots=20), **plain)
+    head = copy.deepcopy(nodes["a"].agent.head)
+    wire = run_rounds(nodes, 1)
+    node, sent = nodes["a"], wire.of_round(0)
+    z = torch.cat([node.interpret(sent[j, "a"].tensors["latents"], j) for j in "bc"])
+    b = torch.cat([sent[j, "a"].tensors["beliefs"] for j in "bc"])
+    sure = b.amax(1) > 0.45
+    assert 2 < int(sure.sum()) < len(b)
+    loss = -(b[sure] * head(z[sure]).log_softmax(1)).sum(1).mean()
+    gradient = torch.autograd.grad(0.5 * loss, head.weight)[0]
+    torch.testing.assert_close(node.agent.head.weight, head.weight - 0.1 * gradient)
+
+
+def test_one_confident_pilot_is_too_few_for_batch_norm_and_is_left() -> None:
+    nodes = network(SheafFRL(beliefs=Beliefs(confidence=0.9), pilots=20))
+    for name in "bc":
+        nodes[name].agent.head.weight.data.zero_()
+        nodes[name].agent.head.bias.data.zero_()
+    wire = Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    for node in nodes.values():
+        for message in node.send(0):
+            if (message.sender, message.receiver) == ("b", "a"):
+                message.tensors["beliefs"][3] = torch.tensor([1.0, 0.0, 0.0])
+            wire.exchange.send([message])
+    log = nodes["a"].receive(0, wire.exchange.receive("a", 0, "round", "bc"))
+    assert "belief_loss" not in log
+    assert log["penalty"] > 0
+
+
+def test_agents_without_a_head_take_part() -> None:
+    def spread(a: Agent, batch: object) -> Tensor:
+        return a.encode(batch.inputs).square().mean()
+
+    agents = [agent("a", 8, head=None, objective=spread), agent("b", 5), agent("c", 5)]
+    method = SheafFRL(beliefs=Beliefs(confidence=0.0), pilots=20)
+    nodes = nodes_of(agents, [("a", "b"), ("b", "c")], method)
+    wire, logs = logs_of(nodes, 3)
+    sent = wire.of_round(2)
+    assert set(sent["a", "b"].tensors) == {"latents"}
+    assert set(sent["b", "a"].tensors) == {"latents", "beliefs"}
+    assert "belief_loss" not in logs[2]["a"]
+    assert logs[2]["a"]["penalty"] > 0
+    assert logs[2]["b"]["belief_loss"] > 0  # from c alone
+    assert not any(node.rejected for node in nodes.values())
+    found = evaluate(nodes)
+    assert set(found.private) == {"b", "c"}
+    assert set(found.communication) == {("a", "b"), ("b", "c"), ("c", "b")}
+
+
+def test_a_network_without_any_head_trains() -> None:
+    def spread(a: Agent, batch: object) -> Tensor:
+        return a.encode(batch.inputs).square().mean()
+
+    agents = [agent(n, d, head=None, objective=spread) for n, d in (("a", 8), ("b", 5))]
+    _, logs = logs_of(nodes_of(agents, [("a", "b")], SheafFRL(beliefs=Beliefs(), pilots=20)), 2)
+    assert all(set(log) == {"loss", "penalty"} for log in logs[1].values())
+
+
+def test_different_label_sets_are_refused_by_name() -> None:
+    other = agent("b", 5, head=linear_head(5, 1, classes=4))
+    nodes = nodes_of([agent("a", 8), other], [("a", "b")], SheafFRL(beliefs=Beliefs()))
+    expected = r"agents 'a' and 'b' cannot exchange beliefs: .* 3 and 4 classes"
+    with pytest.raises(HandshakeError, match=expected):
+        shake_hands(nodes, LocalExchange("ab"))
+
+
+def test_different_label_sets_are_fine_without_beliefs() -> None:
+    other = agent("b", 5, head=linear_head(5, 1, classes=4), data=samples(3, 64, classes=4))
+    run_rounds(nodes_of([agent("a", 8), other], [("a", "b")], SheafFRL()), 2)
+
+
+def test_neighbours_must_agree_on_beliefs() -> None:
+    methods = {"a": SheafFRL(beliefs=Beliefs()), "b": SheafFRL()}
+    nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], methods)
+    with pytest.raises(HandshakeError, match=r"do not agree on the beliefs: 1 against 0"):
+        shake_hands(nodes, LocalExchange("ab"))
+
+
+def test_beliefs_of_the_wrong_width_are_left_out() -> None:
+    nodes = network(SheafFRL(beliefs=Beliefs(), pilots=20))
+    wire = Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    for node in nodes.values():
+        for message in node.send(0):
+            tensors = dict(message.tensors)
+            if message.sender == "b":
+                tensors["beliefs"] = torch.full((20, CLASSES + 1), 0.25)
+            forged = type(message)("round", 0, message.sender, message.receiver, tensors)
+            wire.exchange.deliver(message.receiver, encode(forged).data)
+    nodes["a"].receive(0, wire.exchange.receive("a", 0, "round", "bc"))
+    assert dict(nodes["a"].rejected) == {"shape": 1}
+
+
+def test_without_beliefs_the_papers_method_is_unchanged() -> None:
+    """A weight so small that it rounds away gives the weights of no beliefs at all."""
+    found = []
+    for beliefs in (None, Beliefs(confidence=0.0, weight=1e-30)):
+        nodes = network(SheafFRL(beliefs=beliefs, maps=MapPolicy(source="round")))
+        run_rounds(nodes, 4)
+        found.append([p.clone() for n in nodes.values() for p in n.agent.parameters])
+    assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan")])
+def test_bad_confidences_are_refused(confidence: float) -> None:
+    with pytest.raises(InputError, match="confidence must lie in"):
+        Beliefs(confidence=confidence)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_bad_weights_are_refused(weight: float) -> None:
+    with pytest.raises(InputError, match="the weight of beliefs must be positive"):
+        Beliefs(weight=weight)
+
+
+def test_the_names_tell_methods_apart() -> None:
+    names = {SheafFRL().name, SheafFRL(beliefs=Beliefs()).name, NonCooperative().name}
+    assert len(names) == 3
+
+
+@pytest.mark.parametrize("spoil", [lambda b: b * 2, lambda b: b - 0.5, torch.zeros_like])
+def test_beliefs_that_are_no_probabilities_leave_the_edge_out(spoil) -> None:
+    nodes = network(SheafFRL(beliefs=Beliefs(), pilots=20))
+    exchange = LocalExchange(list(nodes))
+    shake_hands(nodes, exchange)
+    for name, node in nodes.items():
+        for message in node.send(0):
+            if name == "b":
+                tensors = {
+                    **message.tensors,
+                    "beliefs": spoil(message.tensors["beliefs"]),
+                }
+                message = dataclasses.replace(message, tensors=tensors)
+            exchange.send([message])
+    before = nodes["a"].ends["b"].map.clone()
+    for name, node in nodes.items():
+        node.receive(0, exchange.receive(name, 0, "round", node.neighbours))
+    assert dict(nodes["a"].rejected) == {"beliefs": 1}
+    assert torch.equal(nodes["a"].ends["b"].map, before)
+    assert nodes["a"].ends["c"].fitted
