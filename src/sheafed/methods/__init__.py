@@ -1,5 +1,8 @@
 """Sheaf-FRL and the methods it is compared with: one file each, written for one agent."""
 
+from sheafed.methods.comfed import ComFed
+from sheafed.methods.fedmuscle import FedMuscle
+from sheafed.methods.fedproto import FedProto
 from sheafed.methods.maps import IdentityMaps, MapPolicy
 from sheafed.methods.node import Method, Node, Setting
 from sheafed.methods.noncooperative import NonCooperative
@@ -11,8 +14,11 @@ __all__ = [
     "SWBN",
     "ZCA",
     "Beliefs",
+    "ComFed",
     "Constant",
     "DualAscent",
+    "FedMuscle",
+    "FedProto",
     "IdentityMaps",
     "MapPolicy",
     "Method",

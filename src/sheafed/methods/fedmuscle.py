@@ -1,0 +1,178 @@
+r"""FedMuscle (Setayesh et al., ICLR 2026): representations of the pilots are aligned by contrast.
+
+The original has a server that collects the representations of a public unlabelled data set; here
+the pilots are that set, every agent broadcasts its representations to its neighbours, and averages
+what it hears together with its own. On a complete graph, and so for two agents, that is the
+network's average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.domain.messages import Message, TensorSpec
+from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.errors import InputError
+from sheafed.methods.node import ROUND, Setting, latent_dtype
+from sheafed.methods.noncooperative import NonCooperative, PostHocNode
+from sheafed.methods.prototypes import check_penalty
+
+
+@dataclass(frozen=True)
+class FedMuscle:
+    r"""Epochs of ordinary training, then one with a contrastive loss on the pilots.
+
+    In each round of an alignment epoch K pilots are drawn and encoded deterministically. With
+    cosine similarity s and temperature $\tau$, the loss of agent i towards targets $a$ is InfoNCE,
+
+    $\frac1K \sum_k -\log \frac{\exp(s(z_{ik}, a_k) / \tau)}{\sum_l \exp(s(z_{ik}, a_l) / \tau)}$:
+
+    the same pilot is the positive, the others are negatives; only $z_i$ is differentiated. Without
+    a message in a round there is no alignment in it. All agents need one latent size. Maps are
+    fitted after training, as for `NonCooperative`.
+
+    Args:
+        penalty: the weight of the contrastive loss.
+        temperature: $\tau$.
+        local_epochs: epochs of ordinary training before each alignment epoch.
+        alignment: `"average"`, the Sheaf-FRL paper's: $a_k$ is the mean of the unit
+            representations of pilot k, the own one included, and the loss is added to the
+            objective. `"pairwise"`, nearer to the original: the targets are a neighbour's
+            representations, and the alignment epoch leaves the objective out. Of several
+            neighbours the losses are averaged; the original contrasts tuples of all agents'
+            representations instead, which for two agents are such pairs and whose number grows
+            as $K^{agents - 1}$.
+        pilots: how many are drawn anew each round, or a policy from `sheafed.domain.pilots`.
+        whitening: of the maps after training, see `NonCooperative`.
+        shrinkage: of the covariance before whitening.
+    """
+
+    penalty: float = 1.0
+    temperature: float = 0.1
+    local_epochs: int = 4
+    alignment: Literal["average", "pairwise"] = "average"
+    pilots: int | PilotPolicy = 64
+    whitening: Literal["pilots", "private"] = "pilots"
+    shrinkage: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_penalty(self.penalty)
+        if not 0 < self.temperature < float("inf"):
+            raise InputError(f"temperature must be positive, got {self.temperature}")
+        if not isinstance(self.local_epochs, int) or self.local_epochs < 0:
+            raise InputError(
+                f"local_epochs must be a whole number of at least 0, got {self.local_epochs!r}"
+            )
+        if self.alignment not in ("average", "pairwise"):
+            raise InputError(f"alignment must be 'average' or 'pairwise', got {self.alignment!r}")
+        if isinstance(self.pilots, int) and self.pilots < 2:
+            raise InputError(f"contrast needs at least 2 pilots per round, got {self.pilots}")
+        NonCooperative(self.whitening, self.shrinkage)
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "FedMuscle" if self.alignment == "average" else "FedMuscle (pairwise)"
+
+    def node(self, setting: Setting) -> FedMuscleNode:
+        """Return the program of one agent."""
+        return FedMuscleNode(self, setting)
+
+
+def info_nce(own: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """Return InfoNCE of own representations `(K, d)` against targets `(K, d)`, row by row."""
+    similarities = _unit(own) @ _unit(targets).mT / temperature
+    return nn.functional.cross_entropy(similarities, torch.arange(len(own)))
+
+
+def average_direction(representations: Sequence[Tensor]) -> Tensor:
+    """Return the mean `(K, d)` of unit representations, so that no agent's scale dominates."""
+    return torch.stack([_unit(z) for z in representations]).mean(0)
+
+
+class FedMuscleNode(PostHocNode):
+    """FedMuscle from the point of view of one agent."""
+
+    def __init__(self, method: FedMuscle, setting: Setting) -> None:
+        super().__init__(setting, method.whitening, method.shrinkage)
+        self.method = method
+        total = setting.pilots.total
+        self.policy: PilotPolicy = (
+            Uniform(total, min(method.pilots, total), setting.seed)
+            if isinstance(method.pilots, int)
+            else method.pilots
+        )
+        self._own: Tensor | None = None
+
+    def agreement(self) -> dict[str, str | int]:
+        """Add what representations must have in common, and when they are exchanged."""
+        return super().agreement() | {
+            "latent size": self.agent.dimension,
+            "latent precision": str(latent_dtype(self.agent)),
+            "local epochs": self.method.local_epochs,
+            "pilots per round": self.policy.count,
+            "pilots of the first round": str(self.policy.select(0).indices.tolist()[:16]),
+        }
+
+    def is_alignment(self, round: int) -> bool:
+        """Whether a round belongs to an alignment epoch."""
+        epoch = round // self.setting.rounds_per_epoch
+        return epoch % (self.method.local_epochs + 1) == self.method.local_epochs
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Broadcast the representations of this round's pilots in an alignment epoch."""
+        self._own = None
+        if not self.is_alignment(round):
+            return
+        selection = self.policy.select(round)
+        with torch.set_grad_enabled(self.method.penalty > 0):
+            self._own = selection.pool(self.pilot_latents(selection.indices, round))
+        for j in self.neighbours:
+            yield Message(ROUND, round, self.name, j, {"latents": self._own.detach()})
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Take one step: on the objective, and in an alignment epoch on the contrastive loss."""
+        contrast = self._contrast(round, inbox)
+        self._own = None
+        log = {}
+        self.agent.begin_step()
+        if contrast is not None:
+            contrast.backward()  # type: ignore[no-untyped-call]
+            log["penalty"] = float(contrast.detach())
+        with self.agent.own_randomness():
+            if contrast is None or self.method.alignment == "average":
+                loss = self.local_loss(round)
+                loss.backward()  # type: ignore[no-untyped-call]
+                log["loss"] = float(loss.detach())
+            self.agent.finish_step()
+        return log
+
+    def _contrast(self, round: int, inbox: Mapping[str, Message]) -> Tensor | None:
+        """Return the weighted contrastive loss, if this round has one."""
+        if self._own is None:
+            if self.is_alignment(round) and self.method.penalty > 0 and self.neighbours:
+                raise InputError(f"agent {self.name!r}: receive() comes after send()")
+            return None
+        expected = {"latents": TensorSpec(self._own.dtype, tuple(self._own.shape))}
+        specs = dict.fromkeys(self.neighbours, expected)
+        messages = self.accepted(round, ROUND, inbox, specs)
+        if not messages or not self._own.requires_grad:  # no penalty, or nothing to train by it
+            return None
+        latents = {j: message.tensors["latents"] for j, message in messages.items()}
+        temperature = self.method.temperature
+        if self.method.alignment == "average":
+            # In the order of names: agents that hear the same have the same average.
+            everybody = sorted({**latents, self.name: self._own.detach()}.items())
+            target = average_direction([z for _, z in everybody])
+            return self.method.penalty * info_nce(self._own, target, temperature)
+        losses = [info_nce(self._own, z, temperature) for z in latents.values()]
+        return self.method.penalty * torch.stack(losses).mean()
+
+
+def _unit(z: Tensor) -> Tensor:
+    return nn.functional.normalize(z, dim=-1)

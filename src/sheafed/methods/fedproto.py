@@ -1,0 +1,141 @@
+r"""FedProto (Tan et al., AAAI 2022): latents are pulled towards global class prototypes.
+
+The original has a server; here every agent broadcasts its prototypes to its neighbours and
+aggregates what it hears together with its own. On a complete graph, and so for two agents, that is
+the server's aggregate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from sheafed.domain.messages import Message
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction
+from sheafed.methods.node import Setting, latent_dtype
+from sheafed.methods.noncooperative import NonCooperative, PostHocNode
+from sheafed.methods.prototypes import (
+    Prototypes,
+    broadcast,
+    check_penalty,
+    count_classes,
+    labelled_loss,
+    listen,
+)
+
+
+@dataclass(frozen=True)
+class FedProto:
+    r"""Objective plus $\lambda$ times the squared distance of latents to their prototypes.
+
+    $\frac{\lambda}{n d} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of
+    the objective: the mean squared error of the original's published code, averaged over samples
+    and dimensions. Samples of classes that nobody has sent add 0 and count in n. Prototypes are
+    constants, and come from the latents that training computed anyway. All agents need one latent
+    size. Maps are fitted after training, as for `NonCooperative`.
+
+    Args:
+        penalty: $\lambda$.
+        aggregation: `"mean"`, the original's: class means over an epoch's batches are sent once
+            per epoch and averaged, weighted by class counts; the first epoch has no penalty.
+            (The original's formula divides by the number of agents once more, which only shrinks
+            prototypes; its published code does not weight. Neither is done here.) `"ema"`, the
+            Sheaf-FRL paper's: class means of a batch are sent in the round after it, and each
+            prototype is their exponential moving average.
+        momentum: what a round leaves of the moving average.
+        whitening: of the maps after training, see `NonCooperative`.
+        shrinkage: of the covariance before whitening.
+    """
+
+    penalty: float = 1.0
+    aggregation: Literal["mean", "ema"] = "mean"
+    momentum: float = 0.9
+    whitening: Literal["pilots", "private"] = "pilots"
+    shrinkage: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_penalty(self.penalty)
+        if self.aggregation not in ("mean", "ema"):
+            raise InputError(f"aggregation must be 'mean' or 'ema', got {self.aggregation!r}")
+        check_fraction("momentum", self.momentum)
+        NonCooperative(self.whitening, self.shrinkage)
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "FedProto" if self.aggregation == "mean" else "FedProto (moving average)"
+
+    def node(self, setting: Setting) -> FedProtoNode:
+        """Return the program of one agent."""
+        return FedProtoNode(self, setting)
+
+
+def prototype_distance(
+    latents: Tensor, targets: Tensor, prototypes: Tensor, known: Tensor
+) -> Tensor | None:
+    r"""Return $\frac{1}{n d} \sum_k [y_k\ \mathrm{known}] \|z_k - \bar c_{y_k}\|^2$, if any is."""
+    chosen = known[targets]
+    if not bool(chosen.any()):
+        return None
+    errors = latents[chosen] - prototypes[targets[chosen]]
+    return errors.square().sum() / latents.numel()
+
+
+class FedProtoNode(PostHocNode):
+    """FedProto from the point of view of one agent."""
+
+    def __init__(self, method: FedProto, setting: Setting) -> None:
+        super().__init__(setting, method.whitening, method.shrinkage)
+        self.method = method
+        self.classes = count_classes(setting.agent)
+        mean = method.aggregation == "mean"
+        self.prototypes = Prototypes(
+            self.classes,
+            setting.agent.dimension,
+            latent_dtype(setting.agent),
+            period=setting.rounds_per_epoch if mean else 1,
+            momentum=None if mean else method.momentum,
+        )
+
+    def agreement(self) -> dict[str, str | int]:
+        """Add what prototypes must have in common."""
+        return super().agreement() | {
+            "latent size": self.agent.dimension,
+            "number of classes": self.classes,
+            "latent precision": str(latent_dtype(self.agent)),
+            "aggregation": self.method.aggregation,
+        }
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Broadcast own class means and counts: once per epoch, or in every round."""
+        return broadcast(self, self.prototypes, round)
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Aggregate, then take one step on objective and distance."""
+        listen(self, self.prototypes, round, inbox)
+        with self.agent.own_randomness():
+            loss, latents, targets = labelled_loss(self, round, self.classes)
+            log = {"loss": float(loss.detach())}
+            self.prototypes.add(latents, targets)
+            distance = prototype_distance(
+                latents, targets, self.prototypes.aggregate, self.prototypes.known
+            )
+            if distance is not None and self.method.penalty > 0:
+                penalty = self.method.penalty * distance
+                loss = loss + penalty
+                log["penalty"] = float(penalty.detach())
+            self.agent.descend(loss)
+        return log
+
+    def state(self) -> dict[str, Any]:
+        """Add the prototypes."""
+        return super().state() | {"prototypes": self.prototypes.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
+        super().load_state(state)
+        self.prototypes.load_state(state["prototypes"])

@@ -1,0 +1,211 @@
+r"""Class prototypes: what FedProto and ComFed exchange, and how an agent aggregates it.
+
+A prototype is the mean of an agent's vectors of one class. Nobody but the agent sees the vectors
+themselves, except where a class had a single sample: its mean is that sample.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sheafed.domain.agent import Agent
+from sheafed.domain.messages import Message, TensorSpec
+from sheafed.domain.samples import Batch
+from sheafed.errors import InputError
+from sheafed.methods.node import ROUND, Node, latent_dtype
+
+logger = logging.getLogger("sheafed.methods")
+
+
+def class_sums(vectors: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return the sum `(classes, d)` of the vectors `(n, d)` of each class and their number."""
+    sums = vectors.new_zeros(classes, vectors.shape[1]).index_add(0, targets, vectors)
+    return sums, torch.bincount(targets, minlength=classes)
+
+
+def weighted_mean(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return $\bar c_k = \sum_i \frac{n_{ik}}{N_k} c_{ik}$, `(classes, d)`, and $N_k$.
+
+    Agents stand along the first dimension of `(agents, classes, d)` and `(agents, classes)`. A
+    class that nobody has is 0.
+    """
+    totals = counts.sum(0)
+    # Weights before the sum: a count from a neighbour may be any number, their ratio is at most 1.
+    weights = counts.to(prototypes.dtype) / totals.clamp(min=1)
+    return (weights[..., None] * prototypes).sum(0), totals
+
+
+class Prototypes:
+    """An agent's own class means since the last exchange, and the aggregate of everybody's.
+
+    Args:
+        classes: how many there are.
+        width: how many numbers a prototype has.
+        period: rounds over which own means are collected before they are exchanged.
+        momentum: None to replace the aggregate at every exchange; else what an exchange leaves
+            of it. A class enters with its first mean.
+    """
+
+    def __init__(
+        self, classes: int, width: int, dtype: torch.dtype, period: int, momentum: float | None
+    ) -> None:
+        self.period, self.momentum = period, momentum
+        self.sums = torch.zeros(classes, width, dtype=dtype)
+        self.counts = torch.zeros(classes, dtype=torch.long)
+        self.aggregate = torch.zeros(classes, width, dtype=dtype)
+        self.known = torch.zeros(classes, dtype=torch.bool)
+        """Which classes somebody has sent."""
+
+    def is_exchanged(self, round: int) -> bool:
+        """Whether the means of the rounds before are exchanged in this one."""
+        return round > 0 and round % self.period == 0
+
+    def own(self) -> dict[str, Tensor]:
+        """Return what is broadcast: own means `(classes, width)`, 0 without samples, and counts."""
+        means = self.sums / self.counts.clamp(min=1)[:, None]
+        return {"prototypes": means, "counts": self.counts.clone()}
+
+    def specs(self) -> dict[str, TensorSpec]:
+        """Return what arrives."""
+        return {
+            "prototypes": TensorSpec(self.sums.dtype, tuple(self.sums.shape)),
+            "counts": TensorSpec(torch.int64, tuple(self.counts.shape)),
+        }
+
+    def add(self, vectors: Tensor, targets: Tensor) -> None:
+        """Count a batch `(n, width)` in."""
+        sums, counts = class_sums(vectors.detach(), targets, len(self.counts))
+        self.sums += sums
+        self.counts += counts
+
+    def merge(self, name: str, heard: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Aggregate own means and those heard, and start collecting anew.
+
+        In the order of names: agents that hear the same hold the same aggregate to the last bit.
+        """
+        everybody = [tensors for _, tensors in sorted({**heard, name: self.own()}.items())]
+        means, totals = weighted_mean(
+            torch.stack([t["prototypes"] for t in everybody]),
+            torch.stack([t["counts"] for t in everybody]),
+        )
+        present = totals > 0
+        if self.momentum is None:
+            self.aggregate, self.known = means, present
+        else:
+            moved = self.momentum * self.aggregate + (1 - self.momentum) * means
+            fresh = torch.where(self.known[:, None], moved, means)
+            self.aggregate = torch.where(present[:, None], fresh, self.aggregate)
+            self.known = self.known | present
+        self.sums = torch.zeros_like(self.sums)
+        self.counts = torch.zeros_like(self.counts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all of it."""
+        names = ("sums", "counts", "aggregate", "known")
+        return {name: getattr(self, name).clone() for name in names}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from such a state."""
+        for name, value in state.items():
+            setattr(self, name, value.clone())
+
+
+def broadcast(node: Node, prototypes: Prototypes, round: int) -> Iterator[Message]:
+    """Tell every neighbour the own prototypes, in the rounds in which they are exchanged."""
+    if prototypes.is_exchanged(round):
+        tensors = prototypes.own()
+        for j in node.neighbours:
+            yield Message(ROUND, round, node.name, j, tensors)
+
+
+def listen(node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, Message]) -> None:
+    """Merge what has arrived in a round of exchange; what has not is left out."""
+    if not prototypes.is_exchanged(round):
+        return
+    specs = dict.fromkeys(node.neighbours, prototypes.specs())
+    heard = {}
+    for j, message in node.accepted(round, ROUND, inbox, specs).items():
+        counts = message.tensors["counts"]
+        # Counts up to here cannot overflow in a sum over any network.
+        if int(counts.min()) >= 0 and int(counts.max()) < 2**40:
+            heard[j] = message.tensors
+        else:
+            node.rejected["counts"] += 1
+            logger.warning("agent %s left out %s: impossible class counts", node.name, message)
+    prototypes.merge(node.name, heard)
+
+
+def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the objective on the next batch, the latents `(n, d)` it computed, and the labels.
+
+    The batch is encoded once, by the objective; an objective that does not use `agent.encode`
+    gets the latents encoded beside it, deterministically, so that no random number is drawn.
+    """
+    agent = node.agent
+    batch = agent.next_batch()
+    targets = _labels(agent, batch, classes)
+    with _recorded(agent) as encoded:
+        loss = agent.objective(agent, batch)
+    node.check_loss(loss, round, batch)
+    for latents in encoded:
+        if len(latents) == len(targets):
+            return loss, latents, targets
+    with agent.inference():
+        return loss, agent.encode(batch.inputs), targets
+
+
+def count_classes(agent: Agent) -> int:
+    """Return how many classes an agent's head tells apart."""
+    if agent.head is None:
+        raise InputError(
+            f"agent {agent.name!r} has no head, so nobody knows its classes, which prototypes are "
+            "made of; give it a head, or take a method that needs no labels"
+        )
+    with agent.inference(), torch.no_grad():
+        probe = agent.head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
+    return int(probe.shape[-1])
+
+
+def check_penalty(penalty: float) -> None:
+    """Raise unless the weight of a coupling term is finite and at least 0."""
+    if not 0 <= penalty < float("inf"):
+        raise InputError(f"penalty must be a finite number of at least 0, got {penalty}")
+
+
+def _labels(agent: Agent, batch: Batch, classes: int) -> Tensor:
+    targets = batch.targets
+    if targets is None or targets.ndim != 1 or targets.is_floating_point():
+        found: Any = None if targets is None else (tuple(targets.shape), targets.dtype)
+        raise InputError(
+            f"agent {agent.name!r}: prototypes need one whole-numbered class label per sample, "
+            f"got {found}"
+        )
+    if int(targets.min()) < 0 or int(targets.max()) >= classes:
+        raise InputError(
+            f"agent {agent.name!r}: labels must lie in 0..{classes - 1}, as its head has it, got "
+            f"{int(targets.min())}..{int(targets.max())}"
+        )
+    return targets.long()
+
+
+@contextmanager
+def _recorded(agent: Agent) -> Iterator[list[Tensor]]:
+    """Keep what `agent.encode` returns: encoding a batch again would draw other dropout."""
+    encoded: list[Tensor] = []
+    encode = agent.encode
+
+    def recording(inputs: Tensor) -> Tensor:
+        encoded.append(encode(inputs))
+        return encoded[-1]
+
+    agent.encode = recording  # type: ignore[method-assign]
+    try:
+        yield encoded
+    finally:
+        del agent.encode
