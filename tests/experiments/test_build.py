@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -7,7 +9,17 @@ from sheafed.experiments import build as building
 from sheafed.experiments.build import build
 from sheafed.experiments.config import parse
 from sheafed.experiments.presets import preset
-from sheafed.methods import SWBN, ZCA, DualAscent, NonCooperative, NoWhitening, WarmUp
+from sheafed.methods import (
+    SWBN,
+    ZCA,
+    ComFed,
+    DualAscent,
+    FedMuscle,
+    FedProto,
+    NonCooperative,
+    NoWhitening,
+    WarmUp,
+)
 
 
 @pytest.fixture
@@ -120,7 +132,7 @@ def test_edges_by_hand():
 
 def test_methods():
     def made(**table):
-        return building.method(parse({"method": table}).method)
+        return parse({"method": table}).method.build()
 
     assert made(name="non-cooperative", whitening="private") == NonCooperative("private", 0.1)
     assert made(penalty=0.5, warm_up_rounds=9).penalty == WarmUp(0.5, 9)
@@ -130,3 +142,29 @@ def test_methods():
     assert isinstance(made(whitening={"kind": "none"}).whitening, NoWhitening)
     assert made(beliefs={"confidence": 0.5}).beliefs.confidence == 0.5
     assert made(privacy="strict").privacy == "strict"
+    assert made(name="fedproto", penalty=2) == FedProto(2, "ema")
+    assert made(name="fedmuscle", pilots_per_round=9) == FedMuscle(pilots=9)
+    assert made(name="comfed", projection=8) == ComFed(projection=8)
+
+
+def test_a_method_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_own_method.py").write_text(
+        "from sheafed import NonCooperative\n"
+        "def make(shrinkage):\n    return NonCooperative(shrinkage=shrinkage)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def made(factory, **options):
+        tables = {"method": {"name": "custom", "factory": factory, "options": options}}
+        return parse(tables).method.build()
+
+    assert made("my_own_method:make", shrinkage=0.3) == NonCooperative(shrinkage=0.3)
+    with pytest.raises(ConfigError, match="module:name"):
+        made("my_own_method")
+    with pytest.raises(ConfigError, match="no_such_module"):
+        made("no_such_module:make")
+    with pytest.raises(ConfigError, match="other"):
+        made("my_own_method:other")
+    with pytest.raises(ConfigError, match="strength"):
+        made("my_own_method:make", strength=3)

@@ -99,12 +99,16 @@ def _print(finished: Run, console: Console) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="the file NAME.toml is written")],
+    name: Annotated[str, typer.Argument(help="NAME.toml and NAME_method.py are written")],
 ) -> None:
-    """Write a commented config to start from."""
-    path = Path(f"{name}.toml")
-    if path.exists():
-        raise ConfigError(f"{path} exists already; choose another name")
-    starter = resources.files("sheafed.experiments").joinpath("toml", "starter.toml").read_bytes()
-    write_atomically(path, starter)
-    print(f"wrote {path}; next: sheafed run {path} --out runs/{name}")
+    """Write a commented config, and a method of your own, to start from."""
+    package = resources.files("sheafed.experiments")
+    config, own_method = Path(f"{name}.toml"), Path(f"{name}_method.py")
+    for path in (config, own_method):
+        if path.exists():
+            raise ConfigError(f"{path} exists already; choose another name")
+    starter = package.joinpath("toml", "starter.toml").read_text()
+    stub = package.joinpath("starter_method.py").read_text()
+    write_atomically(config, starter.replace("THIS", name).encode())
+    write_atomically(own_method, stub.replace("THIS_MODULE", own_method.stem).encode())
+    print(f"wrote {config} and {own_method}; next: sheafed run {config} --out runs/{name}")

@@ -20,21 +20,9 @@ from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.samples import LocalData, TensorSamples
 from sheafed.domain.seeds import derive, generator
 from sheafed.errors import ConfigError
-from sheafed.experiments.config import Experiment, NonCooperativeTable, SheafFRLTable, Training
+from sheafed.experiments.config import Experiment, Training
 from sheafed.experiments.families import family
-from sheafed.methods import (
-    SWBN,
-    ZCA,
-    Beliefs,
-    DualAscent,
-    MapPolicy,
-    Method,
-    NonCooperative,
-    NoWhitening,
-    SheafFRL,
-    WarmUp,
-)
-from sheafed.methods.penalty import PenaltyWeight
+from sheafed.methods import Method
 from sheafed.models import AgentSpec
 
 
@@ -63,7 +51,7 @@ def build(experiment: Experiment) -> World:
         agents=agents,
         graph=_graph(experiment, specs),
         pilots=PilotSet(samples.float_inputs(pilots)),
-        method=method(experiment.method),
+        method=experiment.method.build(),
         partition=partition,
         labels=samples.labels,
     )
@@ -105,30 +93,6 @@ def divide(
             "data.pilot_classes=all, or lower data.shift, or choose another data.partition"
         )
     return pilots[torch.isin(labels[pilots], torch.tensor(common))], partition
-
-
-def method(table: SheafFRLTable | NonCooperativeTable) -> Method:
-    """Turn the method's table into the method."""
-    if isinstance(table, NonCooperativeTable):
-        return NonCooperative(table.whitening, table.shrinkage)
-    penalty: float | PenaltyWeight = table.penalty
-    if table.warm_up_rounds:
-        penalty = WarmUp(table.penalty, table.warm_up_rounds)
-    elif table.tolerance is not None:
-        penalty = DualAscent(table.tolerance, largest=table.penalty)
-    whitening: ZCA | SWBN | NoWhitening = NoWhitening()
-    if table.whitening.kind != "none":
-        choice = ZCA if table.whitening.kind == "zca" else SWBN
-        whitening = choice(table.whitening.shrinkage, table.whitening.momentum)
-    return SheafFRL(
-        penalty=penalty,
-        privacy=table.privacy,
-        maps=MapPolicy(table.maps.every, table.maps.source, table.maps.decay),
-        pilots=table.pilots_per_round,
-        whitening=whitening,
-        beliefs=Beliefs(table.beliefs.confidence, table.beliefs.weight) if table.beliefs else None,
-        local_steps=table.local_steps,
-    )
 
 
 def _specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:

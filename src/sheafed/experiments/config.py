@@ -7,19 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from sheafed.errors import ConfigError
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys are errors, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from sheafed.experiments.methods import KINDS, MethodTable, SheafFRLTable
+from sheafed.experiments.tables import Count, Fraction, Positive, Table
 
 
 class Data(Table):
@@ -97,63 +89,6 @@ class Graph(Table):
     edges: tuple[tuple[str, str], ...] = ()
 
 
-class BeliefsTable(Table):
-    """Beliefs: `method.beliefs = {}` for the defaults."""
-
-    confidence: Fraction = 0.8
-    weight: Positive = 1.0
-
-
-class MapsTable(Table):
-    """When maps are fitted and from what."""
-
-    every: Count | Literal["epoch"] = 1
-    source: Literal["round", "all", "running"] = "running"
-    decay: Fraction = 0.9
-
-
-class WhiteningTable(Table):
-    """How latents are whitened in training."""
-
-    kind: Literal["zca", "swbn", "none"] = "zca"
-    shrinkage: Fraction = 0.5
-    momentum: Fraction = 0.05
-
-
-class SheafFRLTable(Table):
-    """Sheaf-FRL, see docs/sheaf-frl.md."""
-
-    name: Literal["sheaf-frl"] = "sheaf-frl"
-    penalty: Annotated[float, Field(ge=0)] = 0.1
-    warm_up_rounds: Annotated[int, Field(ge=0)] = 0
-    tolerance: Annotated[float, Field(ge=0)] | None = None
-    """If given, the weight of each edge rises by dual ascent, up to `penalty`."""
-    privacy: Literal["standard", "strict"] = "standard"
-    pilots_per_round: Count = 64
-    local_steps: Count = 1
-    maps: MapsTable = MapsTable()
-    whitening: WhiteningTable = WhiteningTable()
-    beliefs: BeliefsTable | None = None
-
-    @model_validator(mode="after")
-    def _one_development(self) -> SheafFRLTable:
-        if self.warm_up_rounds and self.tolerance is not None:
-            raise ValueError("give warm_up_rounds or tolerance, not both")
-        return self
-
-
-class NonCooperativeTable(Table):
-    """Independent training, aligned afterwards."""
-
-    name: Literal["non-cooperative"] = "non-cooperative"
-    whitening: Literal["pilots", "private"] = "pilots"
-    """`pilots` is fair to Sheaf-FRL, `private` as in the paper."""
-    shrinkage: Fraction = 0.1
-
-
-MethodTable = Annotated[SheafFRLTable | NonCooperativeTable, Field(discriminator="name")]
-
-
 class Training(Table):
     """How long and how; the defaults are those of app:exp_details."""
 
@@ -199,7 +134,8 @@ def parse(
 ) -> Experiment:
     """Check nested tables, after `table.key=value` overrides, and fill in the defaults."""
     merged = _copy(tables)
-    for override in overrides:
+    # Another method has other options: its name first, which drops those of the file's method.
+    for override in sorted(overrides, key=lambda o: o.partition("=")[0].strip() != "method.name"):
         _apply(merged, override)
     if "method" in merged and isinstance(merged["method"], dict):
         merged["method"].setdefault("name", "sheaf-frl")
@@ -224,6 +160,8 @@ def _apply(tables: dict[str, Any], override: str) -> None:
         tables = tables.setdefault(parent, {})
         if not isinstance(tables, dict):
             raise ConfigError(f"{override!r}: {parent!r} is a value and has no keys")
+    if path == ["method", "name"] and value != tables.get("name", "sheaf-frl"):
+        tables.clear()
     tables[last] = value
 
 
@@ -235,8 +173,7 @@ def _copy(value: Any) -> Any:
 
 def _explain(error: dict[str, Any]) -> str:
     """Say which key, what was given, and what can be."""
-    tags = {"sheaf-frl", "non-cooperative"}
-    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the whole"
+    key = ".".join(str(part) for part in error["loc"] if part not in KINDS) or "the whole"
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"{key} is not a key; {_choices(error['loc'])}"
@@ -248,7 +185,6 @@ def _explain(error: dict[str, Any]) -> str:
 def _choices(location: Sequence[Any]) -> str:
     table: Any = Experiment
     for part in location[:-1]:
-        methods = {"sheaf-frl": SheafFRLTable, "non-cooperative": NonCooperativeTable}
         fields = getattr(table, "model_fields", {})
-        table = methods.get(part) or (fields[part].annotation if part in fields else table)
+        table = KINDS.get(part) or (fields[part].annotation if part in fields else table)
     return f"there are {', '.join(getattr(table, 'model_fields', {}))}"

@@ -35,6 +35,29 @@ def test_a_new_config_runs_and_goes_on(run, tmp_path):
     assert config["training"]["epochs"] == 3
 
 
+def test_the_stub_of_a_method_runs_and_resumes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert run("new", "own")[0] == 0
+    own = ["--set", "method.name=custom", "--set", "method.factory=own_method:MyMethod"]
+    command = ["run", "own.toml", *own, "--set", "training.evaluate_every=1"]
+    assert run(*command, "--out", "whole", "--set", "training.epochs=3")[0] == 0
+    assert run(*command, "--out", "parts", "--set", "training.epochs=1")[0] == 0
+    assert run(*command, "--out", "parts", "--set", "training.epochs=3", "--resume")[0] == 0
+    whole, parts = ((tmp_path / d / "metrics.jsonl").read_text() for d in ("whole", "parts"))
+    assert whole == parts
+    assert 0 < json.loads(whole.splitlines()[-1])["behind"] < 1
+
+
+@pytest.mark.parametrize("method", ["non-cooperative", "comfed"])
+def test_another_method_drops_the_options_of_the_preset_s(run, method):
+    code, printed, _ = run(
+        *("run", "digits", "--out", "r", "--set", "training.epochs=1"),
+        *("--set", f"method.name={method}"),
+    )
+    assert code == 0
+    assert "belief" not in printed
+
+
 def test_a_run_is_never_overwritten(run, tmp_path):
     command = ["run", "digits", "--out", "r", "--set", "training.epochs=1"]
     assert run(*command)[0] == 0

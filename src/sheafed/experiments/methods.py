@@ -1,0 +1,203 @@
+"""The `[method]` table: one kind per method, each of which can build its method."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from sheafed.errors import ConfigError
+from sheafed.experiments.tables import Count, Fraction, NotNegative, Positive, Table
+from sheafed.methods import (
+    SWBN,
+    ZCA,
+    Beliefs,
+    ComFed,
+    DualAscent,
+    FedMuscle,
+    FedProto,
+    MapPolicy,
+    Method,
+    NonCooperative,
+    NoWhitening,
+    SheafFRL,
+    WarmUp,
+)
+from sheafed.methods.penalty import PenaltyWeight
+
+
+class BeliefsTable(Table):
+    """Beliefs: `beliefs = {}` for the defaults."""
+
+    confidence: Fraction = 0.8
+    weight: Positive = 1.0
+
+
+class MapsTable(Table):
+    """When maps are fitted and from what."""
+
+    every: Count | Literal["epoch"] = 1
+    source: Literal["round", "all", "running"] = "running"
+    decay: Fraction = 0.9
+
+
+class WhiteningTable(Table):
+    """How latents are whitened in training."""
+
+    kind: Literal["zca", "swbn", "none"] = "zca"
+    shrinkage: Fraction = 0.5
+    momentum: Fraction = 0.05
+
+    def build(self) -> ZCA | SWBN | NoWhitening:
+        """Return the choice of whitening."""
+        if self.kind == "none":
+            return NoWhitening()
+        return (ZCA if self.kind == "zca" else SWBN)(self.shrinkage, self.momentum)
+
+
+class SheafFRLTable(Table):
+    """Sheaf-FRL, see docs/sheaf-frl.md."""
+
+    name: Literal["sheaf-frl"] = "sheaf-frl"
+    penalty: NotNegative = 0.1
+    warm_up_rounds: Annotated[int, Field(ge=0)] = 0
+    tolerance: NotNegative | None = None
+    """If given, the weight of each edge rises by dual ascent, up to `penalty`."""
+    privacy: Literal["standard", "strict"] = "standard"
+    pilots_per_round: Count = 64
+    local_steps: Count = 1
+    maps: MapsTable = MapsTable()
+    whitening: WhiteningTable = WhiteningTable()
+    beliefs: BeliefsTable | None = None
+
+    @model_validator(mode="after")
+    def _one_development(self) -> SheafFRLTable:
+        if self.warm_up_rounds and self.tolerance is not None:
+            raise ValueError("give warm_up_rounds or tolerance, not both")
+        return self
+
+    def build(self) -> Method:
+        """Return the method."""
+        penalty: float | PenaltyWeight = self.penalty
+        if self.warm_up_rounds:
+            penalty = WarmUp(self.penalty, self.warm_up_rounds)
+        elif self.tolerance is not None:
+            penalty = DualAscent(self.tolerance, largest=self.penalty)
+        return SheafFRL(
+            penalty=penalty,
+            privacy=self.privacy,
+            maps=MapPolicy(self.maps.every, self.maps.source, self.maps.decay),
+            pilots=self.pilots_per_round,
+            whitening=self.whitening.build(),
+            beliefs=None if self.beliefs is None else Beliefs(**self.beliefs.model_dump()),
+            local_steps=self.local_steps,
+        )
+
+
+class PostHocTable(Table):
+    """How the maps of baselines are fitted after training."""
+
+    whitening: Literal["pilots", "private"] = "pilots"
+    """`pilots` is fair to Sheaf-FRL, `private` as in the paper."""
+    shrinkage: Fraction = 0.1
+
+
+class NonCooperativeTable(PostHocTable):
+    """Independent training, aligned afterwards."""
+
+    name: Literal["non-cooperative"] = "non-cooperative"
+
+    def build(self) -> Method:
+        """Return the method."""
+        return NonCooperative(self.whitening, self.shrinkage)
+
+
+class FedProtoTable(PostHocTable):
+    """FedProto; the paper's variant is `aggregation = "ema"`."""
+
+    name: Literal["fedproto"] = "fedproto"
+    penalty: NotNegative = 1.0
+    aggregation: Literal["mean", "ema"] = "ema"
+    momentum: Fraction = 0.9
+
+    def build(self) -> Method:
+        """Return the method."""
+        return FedProto(**self.model_dump(exclude={"name"}))
+
+
+class FedMuscleTable(PostHocTable):
+    """FedMuscle on the pilots; the paper's variant is `alignment = "average"`."""
+
+    name: Literal["fedmuscle"] = "fedmuscle"
+    penalty: NotNegative = 1.0
+    temperature: Positive = 0.1
+    local_epochs: Annotated[int, Field(ge=0)] = 4
+    alignment: Literal["average", "pairwise"] = "average"
+    pilots_per_round: Count = 64
+
+    def build(self) -> Method:
+        """Return the method."""
+        options = self.model_dump(exclude={"name", "pilots_per_round"})
+        return FedMuscle(pilots=self.pilots_per_round, **options)
+
+
+class ComFedTable(Table):
+    """ComFed; it learns its maps in training."""
+
+    name: Literal["comfed"] = "comfed"
+    penalty: NotNegative = 1.0
+    projection: Count = 64
+    every: Literal["epoch", "round"] = "epoch"
+
+    def build(self) -> Method:
+        """Return the method."""
+        return ComFed(**self.model_dump(exclude={"name"}))
+
+
+class CustomTable(Table):
+    """A method of your own: `factory = "my_module:MyMethod"`, found from where you run."""
+
+    name: Literal["custom"] = "custom"
+    factory: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def build(self) -> Method:
+        """Import the factory and call it with the options."""
+        module, separator, attribute = self.factory.partition(":")
+        if not separator:
+            raise ConfigError(f"method.factory must be module:name, got {self.factory!r}")
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            factory = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as problem:
+            raise ConfigError(f"method.factory {self.factory!r}: {problem}") from problem
+        try:
+            made: Method = factory(**self.options)
+        except TypeError as problem:
+            raise ConfigError(f"method.options {self.options!r}: {problem}") from problem
+        return made
+
+
+KINDS = {
+    "sheaf-frl": SheafFRLTable,
+    "non-cooperative": NonCooperativeTable,
+    "fedproto": FedProtoTable,
+    "fedmuscle": FedMuscleTable,
+    "comfed": ComFedTable,
+    "custom": CustomTable,
+}
+
+MethodTable = Annotated[
+    SheafFRLTable
+    | NonCooperativeTable
+    | FedProtoTable
+    | FedMuscleTable
+    | ComFedTable
+    | CustomTable,
+    Field(discriminator="name"),
+]
