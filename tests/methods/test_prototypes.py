@@ -12,7 +12,7 @@ from sheafed.domain.messages import Message
 from sheafed.domain.samples import Batch
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods import ComFed, FedProto
-from sheafed.methods.prototypes import Prototypes, class_sums, count_classes, weighted_mean
+from sheafed.methods.prototypes import Prototypes, class_sums, classes_of, weighted_mean
 
 METHODS = [FedProto(), FedProto(aggregation="ema"), ComFed(projection=4)]
 
@@ -105,7 +105,7 @@ def test_neighbours_must_tell_apart_as_many_classes(method: FedProto | ComFed) -
 
 def test_an_agent_without_a_head_has_no_classes() -> None:
     with pytest.raises(InputError, match="'a' has no head"):
-        count_classes(agent("a", 4, head=None))
+        classes_of(agent("a", 4, head=None))
 
 
 @pytest.mark.parametrize(

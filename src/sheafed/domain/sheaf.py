@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sheafed.domain.graphs import Edge, incoming, orient, outgoing
 from sheafed.domain.holonomy import Holonomy, check_cycle, compose, fundamental_cycles
+from sheafed.domain.restriction import check_dtypes, check_maps
 from sheafed.domain.sections import kernel, triangular_at
 from sheafed.errors import (
     DtypeError,
@@ -26,7 +27,6 @@ from sheafed.errors import (
     UnknownAgentError,
 )
 from sheafed.linalg.checks import check_matrix
-from sheafed.linalg.procrustes import check_isometry
 
 __all__ = ["Cochain", "Holonomy", "NetworkSheaf"]
 
@@ -65,12 +65,12 @@ class NetworkSheaf:
         names = tuple(sorted(self.dims))
         dims = MappingProxyType({name: self.dims[name] for name in names})
         shapes = {edge: (dims[edge.head], dims[edge.tail]) for edge in edges}
-        maps = _check_maps("map", self.maps, shapes, names)
+        maps = check_maps("map", self.maps, shapes, names)
         rotations = None
         if self.rotations is not None:
             shapes = {edge: (dims[edge.head], dims[edge.head]) for edge in edges}
-            rotations = _check_maps("rotation", self.rotations, shapes, names)
-            _check_dtypes(maps, rotations)
+            rotations = check_maps("rotation", self.rotations, shapes, names)
+            check_dtypes(maps, rotations)
         graph: nx.Graph[str] = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_edges_from(edges)
@@ -321,54 +321,3 @@ def _check_latents(name: str, z: Tensor, dimension: int) -> None:
             f"{what} must have {dimension} columns, the dimension of its stalk, got shape "
             f"{tuple(z.shape)}; one latent is one row"
         )
-
-
-def _check_maps(
-    kind: str,
-    maps: Mapping[Edge, Tensor],
-    shapes: Mapping[Edge, tuple[int, int]],
-    names: Collection[str],
-) -> Mapping[Edge, Tensor]:
-    """Return detached copies of the maps if there is one per edge, each on its manifold."""
-    for head, tail in maps:
-        unknown = sorted({head, tail} - set(names))
-        if unknown:
-            raise UnknownAgentError(
-                f"a {kind} is given for edge ({head}, {tail}), but {unknown} are not among the "
-                f"agents {list(names)}; check the spelling"
-            )
-        if Edge(tail, head) in shapes:
-            raise GraphError(
-                f"the {kind} of edge ({head}, {tail}) runs against the embedding orientation: the "
-                "head is the larger stalk, among equals the name that sorts first; give it for "
-                f"({tail}, {head}), keyed as in orient(graph, dims)"
-            )
-        if Edge(head, tail) not in shapes:
-            raise GraphError(
-                f"a {kind} is given for ({head}, {tail}), which is not an edge of the graph; "
-                "remove it or add the edge"
-            )
-    missing = [tuple(edge) for edge in shapes if edge not in maps]
-    if missing:
-        raise GraphError(
-            f"edges {missing} have no {kind}; give one for each edge of orient(graph, dims)"
-        )
-    copies = {}
-    for edge, shape in shapes.items():
-        what = f"the {kind} of edge ({edge.head}, {edge.tail})"
-        if tuple(check_matrix(what, maps[edge]).shape) != shape:
-            raise ShapeError(
-                f"{what} must have shape {shape}, got {tuple(maps[edge].shape)}; its rows live in "
-                "the stalk of the head"
-            )
-        copies[edge] = check_isometry(what, maps[edge].detach().clone())
-    return MappingProxyType(copies)
-
-
-def _check_dtypes(maps: Mapping[Edge, Tensor], rotations: Mapping[Edge, Tensor]) -> None:
-    for edge, v in maps.items():
-        if rotations[edge].dtype != v.dtype:
-            raise DtypeError(
-                f"the map and the rotation of edge ({edge.head}, {edge.tail}) must have one dtype, "
-                f"got {v.dtype} and {rotations[edge].dtype}; convert one"
-            )

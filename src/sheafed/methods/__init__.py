@@ -1,5 +1,6 @@
 """Sheaf-FRL and the methods it is compared with: one file each, written for one agent."""
 
+from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.comfed import ComFed
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
@@ -7,7 +8,7 @@ from sheafed.methods.maps import IdentityMaps, MapPolicy
 from sheafed.methods.node import Method, Node, Setting
 from sheafed.methods.noncooperative import NonCooperative
 from sheafed.methods.penalty import Constant, DualAscent, WarmUp
-from sheafed.methods.sheaf_frl import Beliefs, SheafFRL
+from sheafed.methods.sheaf_frl import SheafFRL
 from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
 
 __all__ = [

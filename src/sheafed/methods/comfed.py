@@ -35,7 +35,7 @@ from sheafed.methods.prototypes import (
     broadcast,
     check_penalty,
     class_sums,
-    count_classes,
+    classes_of,
     labelled_loss,
     listen,
 )
@@ -130,7 +130,7 @@ class ComFedNode(Node):
         agent, dtype = setting.agent, latent_dtype(setting.agent)
         super().__init__(setting, NoWhitening().layer(agent.dimension))
         self.method = method
-        self.classes = count_classes(agent)
+        self.classes = classes_of(agent)
         stream = generator(setting.seed, self.name, "projection")
         self.projection = nn.Parameter(
             orthonormal(method.projection, agent.dimension, stream).to(dtype)

@@ -22,7 +22,7 @@ from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,
     check_penalty,
-    count_classes,
+    classes_of,
     labelled_loss,
     listen,
 )
@@ -91,7 +91,7 @@ class FedProtoNode(PostHocNode):
     def __init__(self, method: FedProto, setting: Setting) -> None:
         super().__init__(setting, method.whitening, method.shrinkage)
         self.method = method
-        self.classes = count_classes(setting.agent)
+        self.classes = classes_of(setting.agent)
         mean = method.aggregation == "mean"
         self.prototypes = Prototypes(
             self.classes,

@@ -232,6 +232,15 @@ class Node(ABC):
         )
 
 
+def count_classes(agent: Agent) -> int:
+    """Return how many classes an agent's head tells apart; 0 without a head."""
+    if agent.head is None:
+        return 0
+    with agent.inference(), torch.no_grad():
+        probe = agent.head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
+    return int(probe.shape[-1])
+
+
 def latent_dtype(agent: Agent) -> torch.dtype:
     """Return the precision in which an agent computes: that of its weights."""
     return next((p.dtype for p in agent.parameters), torch.float32)

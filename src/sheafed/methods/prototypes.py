@@ -6,7 +6,6 @@ themselves, except where a class had a single sample: its mean is that sample.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,9 +17,7 @@ from sheafed.domain.agent import Agent
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.samples import Batch
 from sheafed.errors import InputError
-from sheafed.methods.node import ROUND, Node, latent_dtype
-
-logger = logging.getLogger("sheafed.methods")
+from sheafed.methods.node import ROUND, Node, count_classes, logger
 
 
 def class_sums(vectors: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -160,16 +157,14 @@ def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor,
         return loss, agent.encode(batch.inputs), targets
 
 
-def count_classes(agent: Agent) -> int:
-    """Return how many classes an agent's head tells apart."""
+def classes_of(agent: Agent) -> int:
+    """Return how many classes an agent's head tells apart; it must have one."""
     if agent.head is None:
         raise InputError(
             f"agent {agent.name!r} has no head, so nobody knows its classes, which prototypes are "
             "made of; give it a head, or take a method that needs no labels"
         )
-    with agent.inference(), torch.no_grad():
-        probe = agent.head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
-    return int(probe.shape[-1])
+    return count_classes(agent)
 
 
 def check_penalty(penalty: float) -> None:

@@ -10,33 +10,12 @@ from typing import Literal
 
 from sheafed.domain.pilots import PilotPolicy
 from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
+from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.maps import IdentityMaps, MapPolicy, SharedSolver, Solver
 from sheafed.methods.node import Setting
 from sheafed.methods.penalty import PenaltyWeight, as_penalty
 from sheafed.methods.sheaf_node import SheafNode
 from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
-
-
-@dataclass(frozen=True)
-class Beliefs:
-    """Senders add their head's class probabilities of the pilots; receivers' heads learn them.
-
-    Beyond the paper. The receiver's head is trained on transported latents where the sender is
-    confident. Pilots stay unlabelled; both agents must mean the same classes.
-
-    Args:
-        confidence: the probability that a belief must exceed to be learnt from.
-        weight: of the soft cross-entropy beside the objective.
-    """
-
-    confidence: float = 0.8
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_fraction("confidence", self.confidence)
-        if not 0 < self.weight < float("inf"):
-            raise InputError(f"the weight of beliefs must be positive, got {self.weight}")
 
 
 @dataclass(frozen=True)

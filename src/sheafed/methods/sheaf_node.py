@@ -12,13 +12,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.objectives import soft_cross_entropy
 from sheafed.domain.pilots import PilotPolicy, Uniform
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
+from sheafed.methods.beliefs import are_probabilities, believe
 from sheafed.methods.maps import (
     IdentityMaps,
     SharedSolver,
@@ -29,7 +29,7 @@ from sheafed.methods.maps import (
     solve,
     strict_end,
 )
-from sheafed.methods.node import ROUND, Node, Setting, latent_dtype, logger
+from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.penalty import as_penalty
 from sheafed.methods.whitenings import NoWhitening
 
@@ -51,7 +51,7 @@ class SheafNode(Node):
             if isinstance(method.pilots, int)
             else method.pilots
         )
-        self.classes = self._count_classes()
+        self.classes = 0 if method.beliefs is None else count_classes(self.agent)
         self.weights = {j: self.penalty.start() for j in self.neighbours}
         self.running: dict[str, Tensor] = {}
         self._own: Tensor | None = None
@@ -104,7 +104,10 @@ class SheafNode(Node):
         with torch.set_grad_enabled(self.penalty.active):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
-        shared = {"beliefs": self._beliefs(raw.detach())} if self.classes else {}
+        shared = {}
+        if self.classes and self.agent.head is not None:
+            with self.agent.inference():
+                shared["beliefs"] = believe(self.agent.head, raw.detach())
         self._everything = self.white_pilots() if self._sends_all(round) else None
         for j, end in self.ends.items():
             tensors = {"latents": end.outgoing(self._own.detach()), **shared}
@@ -195,22 +198,15 @@ class SheafNode(Node):
 
     # Beliefs
 
-    def _beliefs(self, raw: Tensor) -> Tensor:
-        with self.agent.inference(), torch.no_grad():
-            return torch.softmax(self._head()(raw), dim=-1)
-
-    def _believable(self, messages: dict[str, Message]) -> dict[str, Message]:
+    def _believable(self, messages: Mapping[str, Message]) -> dict[str, Message]:
         """Leave out messages whose beliefs are no probabilities."""
         good = {}
         for j, message in messages.items():
-            beliefs = message.tensors.get("beliefs")
-            if beliefs is not None and not _are_probabilities(beliefs):
+            if "beliefs" not in message.tensors or are_probabilities(message.tensors["beliefs"]):
+                good[j] = message
+            else:
                 self.rejected["beliefs"] += 1
-                logger.warning(
-                    "agent %s left out %s: its beliefs are no probabilities", self.name, message
-                )
-                continue
-            good[j] = message
+                logger.warning("agent %s left out %s: no probabilities", self.name, message)
         return good
 
     def _belief_loss(
@@ -218,16 +214,12 @@ class SheafNode(Node):
     ) -> Tensor | None:
         r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j)."""
         believers = [j for j in targets if self.peers[j]["classes"]]
-        if self.method.beliefs is None or not self.classes or not believers:
+        if self.method.beliefs is None or self.agent.head is None or not believers:
             return None
-        self.whitening.eval()
-        latents = torch.cat([self.whitening.colour(targets[j]) for j in believers])
+        whitening = self.whitening.eval()
+        latents = torch.cat([whitening.colour(targets[j]) for j in believers])
         beliefs = torch.cat([messages[j].tensors["beliefs"] for j in believers])
-        confident = beliefs.amax(-1) > self.method.beliefs.confidence
-        if int(confident.sum()) < 2:  # batch norm in a head needs two rows
-            return None
-        logits = self._head()(latents[confident])
-        return self.method.beliefs.weight * soft_cross_entropy(logits, beliefs[confident])
+        return self.method.beliefs.loss(self.agent.head, latents, beliefs)
 
     # State
 
@@ -274,18 +266,6 @@ class SheafNode(Node):
             specs[j] = expected
         return specs
 
-    def _head(self) -> nn.Module:
-        if self.agent.head is None:
-            raise InputError(f"agent {self.name!r} has no head")
-        return self.agent.head
-
-    def _count_classes(self) -> int:
-        if self.method.beliefs is None or self.agent.head is None:
-            return 0
-        with self.agent.inference(), torch.no_grad():
-            probe = self.agent.head(torch.zeros(1, self.agent.dimension, dtype=self.dtype))
-        return int(probe.shape[-1])
-
     def _check_classes(self, j: str) -> None:
         theirs = self.peers[j]["classes"]
         if self.classes and theirs and theirs != self.classes:
@@ -331,11 +311,6 @@ def _selection_digest(policy: PilotPolicy) -> str:
 
 def _in_frame(message: Message) -> bool:
     return message.fields.get("fitted") is True
-
-
-def _are_probabilities(beliefs: Tensor) -> bool:
-    off = (beliefs.sum(-1) - 1).abs().max()
-    return bool(beliefs.min() >= 0) and float(off) < 1e-3
 
 
 def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:
