@@ -321,3 +321,8 @@ def test_unusable_latents_are_refused() -> None:
             method(torch.full((1, 3), torch.inf).double())
         with pytest.raises(DtypeError, match=rf"float64, got {name} of torch\.float32"):
             method(torch.ones(9, 3))
+
+
+def test_roots_of_a_matrix_that_is_not_square() -> None:
+    with pytest.raises(ShapeError, match=r"square, got \(2, 3\)"):
+        inverse_sqrt_and_sqrt(torch.ones(2, 3))
