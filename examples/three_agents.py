@@ -58,6 +58,7 @@ def build(targets, encoders, seed, shift=0.7):
 
 
 def main(out=None, epochs=60, seed=0):
+    torch.set_num_threads(1)  # small networks lose time to threads
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": cnn(16, 40), "cy": mlp(96, 32)}
     agents, pilots = build(TARGETS, encoders, seed)

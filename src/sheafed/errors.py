@@ -80,6 +80,10 @@ class ConfigError(InputError):
     """A configuration has a key or a value that cannot be used."""
 
 
+class SweepError(SheafedError):
+    """Some runs of a sweep cannot be made."""
+
+
 class HandshakeError(SheafedError):
     """Neighbours have not agreed on what they are about to do together."""
 
@@ -122,6 +126,10 @@ class DataFormatError(DataError):
 
 class SourceError(DataError):
     """One source of a data set failed; there may be others."""
+
+
+class ReportError(SheafedError):
+    """A directory cannot be reported on, or a report cannot be written."""
 
 
 class SheafedWarning(UserWarning):

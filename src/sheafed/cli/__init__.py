@@ -1,10 +1,10 @@
-"""The command line: `sheafed run | new | align | send | data | doctor`."""
+"""The command line: `sheafed run | new | sweep | align | send | data | report | doctor`."""
 
 import sys
 
 import typer
 
-from sheafed.cli import align, data, doctor, run
+from sheafed.cli import align, data, doctor, report, run, sweep
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -15,8 +15,10 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("new")(run.new)
+app.command("sweep")(sweep.sweep)
 app.command("align")(align.align)
 app.command("send")(align.send)
+app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 

@@ -83,19 +83,17 @@ def _remember(experiment: Experiment, out: Path, resume: bool) -> None:
 
 
 def _print(finished: Run, console: Console) -> None:
-    record = finished.last or {}
-    table = Table(title=f"{finished.method}, epoch {finished.epoch}")
-    for heading in ("private", "after communication", "ceiling", "misalignment", "MiB sent"):
+    table = Table(title=finished.method)
+    figures = ("private_accuracy", "communication_accuracy", "communication_ceiling")
+    for heading in ("", "epoch", "private", "after communication", "ceiling", "misalignment"):
         table.add_column(heading)
-    keys = (
-        "private_accuracy",
-        "communication_accuracy",
-        "communication_ceiling",
-        "misalignment",
-    )
-    shown = ["-" if record.get(key) is None else f"{record[key]:.3f}" for key in keys]
-    table.add_row(*shown, f"{finished.ledger.bytes_sent() / 2**20:.1f}")
-    console.print(table)
+    records = {"last": finished.last, "best on validation data": finished.best}
+    for name, record in records.items():
+        if record is not None:
+            cells = (record[key] for key in (*figures, "misalignment"))
+            shown = ["-" if value is None else f"{value:.3f}" for value in cells]
+            table.add_row(name, str(record["epoch"]), *shown)
+    console.print(table, f"{finished.ledger.bytes_sent() / 2**20:.1f} MiB sent", sep="\n")
 
 
 def new(

@@ -1,0 +1,55 @@
+import json
+import sys
+
+import pytest
+
+from sheafed.cli import main
+
+
+@pytest.fixture
+def sweep(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["sheafed", "sweep", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path):
+    command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
+    command += ["--vary", "method.penalty=0,0.1", "--jobs", "2"]
+    code, printed, _ = sweep(*command)
+    assert code == 0
+    assert "2 runs, 0 done, 2 to go" in printed
+    table = (tmp_path / "s" / "table.md").read_text()
+    for path in (tmp_path / "s").glob("*/seed-0/summary.json"):
+        summary = json.loads(path.read_text())
+        assert f"{summary['private_accuracy']:.3f}" in table
+    code, printed, _ = sweep(*command)
+    assert code == 0
+    assert "2 runs, 2 done, 0 to go" in printed
+
+
+def test_a_mistake_shows_before_the_first_run(sweep, tmp_path):
+    code, _, complaint = sweep("digits", "--out", "s", "--vary", "data.shift=0.1,7")
+    assert code == 2
+    assert "data.shift is 7" in complaint
+    assert not (tmp_path / "s").exists()
+
+
+def test_failed_runs_are_told(sweep):
+    command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
+    code, _, complaint = sweep(*command, "--set", "data.name=cifar")
+    assert code == 2
+    assert "1 of 1 runs failed" in complaint
+    assert "no data set named 'cifar'" in complaint
+
+
+def test_bad_seeds(sweep):
+    code, _, complaint = sweep("digits", "--out", "s", "--seeds", "a")
+    assert code == 2
+    assert "'a'" in complaint
