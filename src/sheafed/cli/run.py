@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafed.data.overview import draw_holdings, holdings
 from sheafed.errors import ConfigError, RunExistsError
 from sheafed.experiments.build import build
 from sheafed.experiments.config import Experiment, read
@@ -16,7 +17,7 @@ from sheafed.experiments.presets import PRESETS, preset
 from sheafed.files import write_atomically
 from sheafed.runtime import ProgressBar, Run, train
 
-CONFIG = "config.json"
+CONFIG, HOLDINGS = "config.json", "holdings.png"
 
 
 def run(
@@ -33,6 +34,8 @@ def run(
     torch.set_num_threads(experiment.training.threads)
     world = build(experiment)
     _remember(experiment, out, resume)
+    counts = holdings(world.labels, world.partition)
+    draw_holdings(counts, out / HOLDINGS, agents=list(world.partition))
     table = experiment.training
     finished = train(
         world.agents,
@@ -49,7 +52,7 @@ def run(
         ceiling=table.ceiling,
     )
     _print(finished, Console())
-    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors")
+    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; who holds what: {HOLDINGS}")
 
 
 def read_experiment(config: str, overrides: list[str], seed: int | None) -> Experiment:

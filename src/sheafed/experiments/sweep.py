@@ -113,9 +113,7 @@ def tabulate(trials: Sequence[Trial], out: Path) -> list[Row]:
                 chosen=tuple(t.candidate for t in kept),
                 seeds=len(kept),
                 mean={k: statistics.fmean(v) if v else None for k, v in columns.items()},
-                deviation={
-                    k: statistics.stdev(v) if len(v) > 1 else None for k, v in columns.items()
-                },
+                deviation={k: _deviation(v) for k, v in columns.items()},
             )
         )
     return rows

@@ -103,7 +103,7 @@ class ProjectionEnd:
 
     def __init__(self, projection: Tensor) -> None:
         self.map = projection
-        self.width = self.sent_width = len(projection)
+        self.width = len(projection)
 
     def outgoing(self, own: Tensor) -> Tensor:
         r"""Return $P z$."""

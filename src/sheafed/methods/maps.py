@@ -103,8 +103,6 @@ class End(Protocol):
 
     width: int
     """How wide the latents are that arrive."""
-    sent_width: int
-    """How wide those are that leave."""
     map: Tensor
     fitted: bool
     """Whether the map is one to read by, and not just where fitting starts."""
@@ -132,7 +130,7 @@ class PlainEnd:
     in_frame = True
 
     def __init__(self, dimension: int, other: int, *, is_head: bool, solver: Solver) -> None:
-        self.width, self.sent_width = other, dimension
+        self.width = other
         self.map = torch.eye(max(dimension, other), min(dimension, other))
         self.fitted = False
         self._is_head = is_head
@@ -170,7 +168,7 @@ class TransportEnd:
         solver: Solver,
     ) -> None:
         self.map = initial
-        self.width = self.sent_width = initial.shape[0]
+        self.width = initial.shape[0]
         self.fitted = fitted
         self._turn = turn
         self._solver = solver
