@@ -47,6 +47,7 @@ def test_failed_runs_are_told(sweep):
     assert code == 2
     assert "1 of 1 runs failed" in complaint
     assert "no data set named 'cifar'" in complaint
+    assert "no run of the config with seed 0 has finished" in complaint
 
 
 def test_bad_seeds(sweep):

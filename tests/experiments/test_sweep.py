@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from sheafed.errors import ConfigError, DataFormatError
+from sheafed.errors import ConfigError, DataFormatError, SweepError
 from sheafed.experiments.sweep import FIGURES, Trial, as_csv, as_markdown, is_done, plan, tabulate
 
 
@@ -54,6 +54,15 @@ def test_validation_chooses_and_test_data_never_do(tmp_path):
     assert row.chosen == (("method.penalty=0.1",), ("method.penalty=0.1",))
     assert row.mean["private_accuracy"] == pytest.approx(0.55)
     assert row.deviation["private_accuracy"] == pytest.approx(statistics.stdev([0.5, 0.6]))
+
+
+def test_a_candidate_that_did_not_finish_is_not_chosen(tmp_path):
+    good, bad = plan([], ["method.penalty=0.1,1"], [0])
+    finish(good, tmp_path, 0.1, private_accuracy=0.4)
+    (row,) = tabulate([good, bad], tmp_path)
+    assert row.chosen == (("method.penalty=0.1",),)
+    with pytest.raises(SweepError, match="no run of the config with seed 0"):
+        tabulate([bad], tmp_path)
 
 
 def test_the_table_in_both_forms(tmp_path):

@@ -46,9 +46,10 @@ def sweep(
         failures = list(pool.map(lambda t: _run(config, overrides or [], t, out), missing))
     failed = [failure for failure in failures if failure]
     if failed:
-        raise SweepError(
+        print(
             f"{len(failed)} of {len(missing)} runs failed; the others are kept, and the same "
-            f"command runs these again. The first: {failed[0]}"
+            f"command runs these again. The first: {failed[0]}",
+            file=sys.stderr,
         )
     rows = tabulate(trials, out)
     write_atomically(out / "table.csv", as_csv(rows).encode())

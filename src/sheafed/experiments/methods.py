@@ -23,6 +23,7 @@ from sheafed.methods import (
     Method,
     NonCooperative,
     NoWhitening,
+    SheafFMTL,
     SheafFRL,
     WarmUp,
 )
@@ -144,6 +145,21 @@ class FedMuscleTable(PostHocTable):
         return FedMuscle(pilots=self.pilots_per_round, **options)
 
 
+class SheafFMTLTable(PostHocTable):
+    """Sheaf-FMTL; gamma and map_rate are the paper's."""
+
+    name: Literal["sheaf-fmtl"] = "sheaf-fmtl"
+    penalty: NotNegative = 1e-3
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    map_rate: NotNegative = 1e-2
+    every: Count | Literal["epoch"] = "epoch"
+    scale: Positive | Literal["isometric"] = "isometric"
+
+    def build(self) -> Method:
+        """Return the method."""
+        return SheafFMTL(**self.model_dump(exclude={"name"}))
+
+
 class ComFedTable(Table):
     """ComFed; it learns its maps in training."""
 
@@ -188,6 +204,7 @@ KINDS = {
     "non-cooperative": NonCooperativeTable,
     "fedproto": FedProtoTable,
     "fedmuscle": FedMuscleTable,
+    "sheaf-fmtl": SheafFMTLTable,
     "comfed": ComFedTable,
     "custom": CustomTable,
 }
@@ -197,6 +214,7 @@ MethodTable = Annotated[
     | NonCooperativeTable
     | FedProtoTable
     | FedMuscleTable
+    | SheafFMTLTable
     | ComFedTable
     | CustomTable,
     Field(discriminator="name"),

@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from sheafed.errors import ConfigError, DataFormatError
+from sheafed.errors import ConfigError, DataFormatError, SweepError
 
 FIGURES = (
     "private_accuracy",
@@ -97,14 +97,21 @@ def is_done(trial: Trial, out: Path) -> bool:
 
 
 def tabulate(trials: Sequence[Trial], out: Path) -> list[Row]:
-    """Read the finished runs, let validation choose, and average over seeds."""
+    """Read the finished runs, let validation choose, and average over seeds.
+
+    A candidate that did not finish, e.g. because it diverged, cannot be chosen.
+    """
     rows = []
     for variant in dict.fromkeys(trial.variant for trial in trials):
         own = [t for t in trials if t.variant == variant]
-        kept = [
-            max((t for t in own if t.seed == seed), key=lambda t: _validation(t, out))
-            for seed in dict.fromkeys(t.seed for t in own)
-        ]
+        kept = []
+        for seed in dict.fromkeys(t.seed for t in own):
+            done = [t for t in own if t.seed == seed and is_done(t, out)]
+            if not done:
+                raise SweepError(
+                    f"no run of {' '.join(variant) or 'the config'} with seed {seed} has finished"
+                )
+            kept.append(max(done, key=lambda t: _validation(t, out)))
         summaries = [_read(out / t.directory / "summary.json") for t in kept]
         columns = {key: [s[key] for s in summaries if s[key] is not None] for key in FIGURES}
         rows.append(

@@ -8,6 +8,7 @@ from sheafed.methods.maps import IdentityMaps, MapPolicy
 from sheafed.methods.node import Method, Node, Setting
 from sheafed.methods.noncooperative import NonCooperative
 from sheafed.methods.penalty import Constant, DualAscent, WarmUp
+from sheafed.methods.sheaf_fmtl import SheafFMTL
 from sheafed.methods.sheaf_frl import SheafFRL
 from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
 
@@ -27,6 +28,7 @@ __all__ = [
     "Node",
     "NonCooperative",
     "Setting",
+    "SheafFMTL",
     "SheafFRL",
     "WarmUp",
 ]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sheafed.domain.agent import Agent
+from sheafed.domain.agent import CHUNK, Agent
 from sheafed.domain.graphs import Edge, orient_pair
 from sheafed.domain.messages import Message, TensorSpec, check_message
 from sheafed.domain.pilot_set import PilotSet
@@ -202,7 +202,11 @@ class Node(ABC):
         inputs = self.setting.pilots.of(self.name)
         chosen = inputs if indices is None else inputs[indices]
         with self.agent.inference():
-            latents = self.agent.encode(chosen)
+            if torch.is_grad_enabled():
+                latents = self.agent.encode(chosen)
+            else:  # in parts: thousands of images at once would need gigabytes
+                starts = range(0, len(chosen), CHUNK)
+                latents = torch.cat([self.agent.encode(chosen[s : s + CHUNK]) for s in starts])
         if not bool(torch.isfinite(latents).all()):
             when = "" if round is None else f", round {round}"
             bad = int((~torch.isfinite(chosen)).sum())
