@@ -5,20 +5,6 @@ import numpy as np
 import pytest
 
 import sheafed
-from sheafed.cli import main
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Call the command line in this process; return its exit code and what it printed."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sheafed", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

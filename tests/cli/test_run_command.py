@@ -3,21 +3,6 @@ import sys
 
 import pytest
 
-from sheafed.cli import main
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sheafed", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
-
 
 def test_a_new_config_runs_and_goes_on(run, tmp_path):
     assert run("new", "mine")[0] == 0

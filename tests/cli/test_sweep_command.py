@@ -1,22 +1,11 @@
 import json
-import sys
 
 import pytest
 
-from sheafed.cli import main
-
 
 @pytest.fixture
-def sweep(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sheafed", "sweep", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
+def sweep(run):
+    return lambda *arguments: run("sweep", *arguments)
 
 
 def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path):
