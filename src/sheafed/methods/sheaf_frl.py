@@ -26,7 +26,8 @@ class SheafFRL:
         penalty: $\lambda$, or how it develops (`Constant`, `WarmUp`, `DualAscent`).
         privacy: `"standard"` exchanges raw pilot latents, `"strict"` only transported ones.
         maps: when maps are fitted and from what (`MapPolicy`), or `IdentityMaps()`.
-        pilots: how many are drawn anew each round, or a policy from `sheafed.domain.pilots`.
+        pilots: how many are drawn anew each round, all if there are fewer, or a policy from
+            `sheafed.domain.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         beliefs: `Beliefs()` to exchange them, None for the paper's method.
         local_steps: optimiser steps per exchange; the penalty enters the first.
