@@ -24,8 +24,9 @@ from sheafed.exchange import LocalExchange
 from sheafed.linalg.procrustes import procrustes
 from sheafed.linalg.whitening import zca
 from sheafed.methods.node import Node
+from sheafed.runtime.after_training import align_after_training
 from sheafed.runtime.evaluation import evaluate
-from sheafed.runtime.train import align_after_training, shake_hands
+from sheafed.runtime.train import shake_hands
 
 EDGES = [("a", "b"), ("b", "c")]
 SHRINKAGE = 0.1

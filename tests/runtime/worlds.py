@@ -13,10 +13,12 @@ from sheafed.domain.pilot_set import PilotSet
 from sheafed.methods import (
     SWBN,
     Beliefs,
+    ComFed,
     DualAscent,
     MapPolicy,
     Method,
     NonCooperative,
+    SheafFMTL,
     SheafFRL,
     WarmUp,
 )
@@ -41,6 +43,8 @@ METHODS: dict[str, Callable[[], Method]] = {
         local_steps=2,
     ),
     "alone": lambda: NonCooperative("private"),
+    "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
+    "projections": lambda: ComFed(penalty=0.5, projection=3),
 }
 
 

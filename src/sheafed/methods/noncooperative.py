@@ -23,7 +23,8 @@ class NonCooperative:
     Args:
         whitening: fit ZCA to the `"pilots"`, as Sheaf-FRL has it, or to each agent's `"private"`
             training data, as the paper does for its baselines. The latter costs a baseline much
-            of its communication accuracy when data are shifted; say which one a table shows.
+            of its communication accuracy when data are shifted; training is the same, and a run
+            measures both when it ends.
         shrinkage: of the covariance before whitening.
     """
 
@@ -53,7 +54,7 @@ class PostHocNode(Node):
         dtype = latent_dtype(setting.agent)
         self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
         super().__init__(setting, self.zca)
-        self._source = whitening
+        self.source = whitening
         self._white: Tensor | None = None
 
     def prepare(self) -> None:
@@ -69,7 +70,7 @@ class PostHocNode(Node):
     def alignment_messages(self, round: int) -> Iterator[Message]:
         """Fit the whitening and broadcast the white latents of all pilots."""
         pilots = self.pilot_latents(round=round)
-        private = self._source == "private"
+        private = self.source == "private"
         self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
         self._white = self.zca(pilots)
         for j in self.neighbours:

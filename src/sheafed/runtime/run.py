@@ -41,6 +41,8 @@ class Run:
     """One record per evaluated epoch; free of times, so equal runs have equal records."""
     evaluation: Evaluation | None = None
     """The latest, in detail."""
+    whitenings: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """At the end: what `compare_whitenings` measured of a method that is aligned afterwards."""
 
     @property
     def agents(self) -> dict[str, Agent]:
@@ -86,6 +88,7 @@ class Run:
             "seed": self.seed,
             "epochs": self.epoch,
             **latest.summary(),
+            "whitenings": self.whitenings,
             "best": self.best,
             "bytes_sent": self.ledger.bytes_sent(),
             "payload_bytes": self.ledger.payload_bytes(),

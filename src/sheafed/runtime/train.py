@@ -17,7 +17,8 @@ from sheafed.domain.seeds import derive
 from sheafed.errors import InputError, RunExistsError
 from sheafed.exchange import Exchange, LocalExchange
 from sheafed.files import write_atomically
-from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Method, Node, Setting
+from sheafed.methods.node import HELLO, ROUND, Method, Node, Setting
+from sheafed.runtime.after_training import align_after_training, compare_whitenings
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
 from sheafed.runtime.checkpoint import save_checkpoint
 from sheafed.runtime.evaluation import evaluate, mean
@@ -118,6 +119,7 @@ def train(
                 save_checkpoint(run.out / CHECKPOINT, snapshot(run, totals, method))
         if run.evaluation is None:
             _measure_again(run, exchange, ceiling)
+        run.whitenings = compare_whitenings(nodes, exchange, run.rounds)
         run.seconds = time.monotonic() - started
         if run.out is not None:
             save_checkpoint(run.out / "last.safetensors", _weights(run))
@@ -144,14 +146,6 @@ def one_round(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> dict
     ]
     keys = dict.fromkeys(key for log in logs for key in log)
     return {key: mean(log[key] for log in logs if key in log) or 0.0 for key in keys}
-
-
-def align_after_training(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> None:
-    """Let methods that do not learn maps fit them now."""
-    for node in nodes.values():
-        exchange.send(node.alignment_messages(round))
-    for node in nodes.values():
-        node.align(round, exchange.receive(node.name, round, ALIGNMENT, node.neighbours))
 
 
 def _record(
