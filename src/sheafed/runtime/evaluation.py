@@ -65,7 +65,9 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
             agents sense different modalities there is none: they cannot encode each other's.
     """
     result = Evaluation()
-    data = {name: s for name, node in nodes.items() if (s := _samples(node, split)) is not None}
+    data = {
+        name: s for name, node in nodes.items() if (s := local_samples(node, split)) is not None
+    }
     encoded = {name: nodes[name].agent.encode_samples(samples) for name, samples in data.items()}
     for name, node in nodes.items():
         if node.agent.head is None:
@@ -100,11 +102,23 @@ def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
                 continue
             sent = nodes[neighbour].ends[name].outgoing(white[neighbour])
             carried = node.ends[neighbour].incoming(sent)
-            energy = float(white[name].square().sum() + white[neighbour].square().sum())
-            if energy > 0:
-                distance = float((white[name] - carried).square().sum())
-                found[edge.head, edge.tail] = distance / energy
+            energy = float(white[neighbour].square().sum())
+            residual = normalised_residual(white[name], carried, energy)
+            if residual is not None:
+                found[edge.head, edge.tail] = residual
     return found
+
+
+def normalised_residual(own: Tensor, carried: Tensor, energy: float) -> float | None:
+    """Return the residual of an edge at its head, given what its map made of the tail's latents.
+
+    Args:
+        own: the head's white latents.
+        carried: the tail's, as the head reads them.
+        energy: the squared norm of the tail's as they were.
+    """
+    total = float(own.square().sum()) + energy
+    return float((own - carried).square().sum()) / total if total > 0 else None
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -113,7 +127,8 @@ def mean(values: Iterable[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _samples(node: Node, split: Split) -> Samples | None:
+def local_samples(node: Node, split: Split) -> Samples | None:
+    """Return an agent's test or validation data, if it has any."""
     return node.agent.data.test if split == "test" else node.agent.data.validation
 
 
