@@ -9,14 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods.beliefs import are_probabilities, believe
@@ -68,7 +67,7 @@ class SheafNode(Node):
             "homogeneity": int(self.setting.homogeneous),
             "map policy": repr(self.method.maps),
             "pilots per round": self.policy.count,
-            "pilots of the first rounds": _selection_digest(self.policy),
+            "pilots of the first rounds": selection_digest(self.policy),
             "latent precision": f"{self.dtype} {self.method.precision}",
             "rounds between exchanges": self.method.exchange_every,
             "beliefs": int(self.method.beliefs is not None),
@@ -333,15 +332,6 @@ class SheafNode(Node):
                     UndeterminedMapWarning,
                     stacklevel=2,
                 )
-
-
-def _selection_digest(policy: PilotPolicy) -> str:
-    """Return what tells apart policies, or seeds, that choose other pilots."""
-    content = blake2b(digest_size=16)
-    for selection in map(policy.select, range(4)):
-        groups = None if selection.groups is None else selection.groups.tolist()
-        content.update(f"{selection.indices.tolist()} {groups}".encode())
-    return content.hexdigest()
 
 
 def _in_frame(message: Message) -> bool:
