@@ -102,8 +102,9 @@ class Node(ABC):
                 f"agent {self.name!r} has not heard from its neighbours {missing}; start them, or "
                 "leave them out of the graph"
             )
+        agreement = self.agreement()
         for neighbour, message in inbox.items():
-            for what, mine in self.agreement().items():
+            for what, mine in agreement.items():
                 theirs = message.fields.get(what)
                 if theirs != mine:
                     raise HandshakeError(
@@ -155,10 +156,10 @@ class Node(ABC):
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
         return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
 
-    def white_pilots(self) -> Tensor:
-        """Return the white latents of all pilots as they are now."""
+    def white_pilots(self, indices: Tensor | None = None) -> Tensor:
+        """Return the white latents of pilots, all or some, as they are now."""
         with torch.no_grad():
-            return self.whitening.eval()(self.pilot_latents())
+            return self.whitening.eval()(self.pilot_latents(indices))
 
     # State
 
