@@ -361,6 +361,18 @@ def test_a_compatible_previous_map_is_kept(dtype: torch.dtype) -> None:
     assert deviation(polar_factor(m, previous=turned), previous) < 20 * TOLERANCE[dtype]
 
 
+def test_a_previous_map_into_the_determined_part_is_completed(dtype: torch.dtype) -> None:
+    """It says nothing of the complement, where any isometry is as near."""
+    m = torch.zeros(5, 3, dtype=dtype)
+    m[0, 0], m[1, 1] = 2.0, 1.0
+    previous = torch.eye(5, 3, dtype=dtype)[
+        :, [1, 2, 0]
+    ]  # the silent direction goes onto the first
+    v = polar_factor(m, previous=previous)
+    assert deviation(v.mT @ v, torch.eye(3, dtype=dtype)) < TOLERANCE[dtype]
+    assert float((v * m).sum()) == pytest.approx(3.0)
+
+
 def test_a_silent_cross_covariance_keeps_the_previous_map(dtype: torch.dtype) -> None:
     previous = orthonormal(32, 6, 4, dtype)
     found = polar_factor(torch.zeros(6, 4, dtype=dtype), previous=previous)

@@ -122,20 +122,31 @@ def _polar_by_svd(m: Tensor, previous: Tensor | None, precision: torch.dtype) ->
         )
         return u @ wt
     flat = zip(
-        m.reshape(-1, *m.shape[-2:]),
-        previous.to(m.dtype).reshape(-1, *m.shape[-2:]),
+        *(x.reshape(-1, *x.shape[-2:]) for x in (u, wt, previous.to(m.dtype))),
         ranks.reshape(-1).tolist(),
         strict=True,
     )
     return torch.stack([_nearest_minimiser(*problem) for problem in flat]).reshape(m.shape)
 
 
-def _nearest_minimiser(m: Tensor, previous: Tensor, rank: int) -> Tensor:
-    """Complete the determined part of the map by the isometry nearest to `previous`."""
-    u, _, wt = svd(m, full=True)
-    u_free, w_free = u[:, rank:], wt[rank:].mT
-    x, _, yt = svd(u_free.mT @ previous @ w_free)
-    return u[:, :rank] @ wt[:rank] + u_free @ (x @ yt) @ w_free.mT
+def _nearest_minimiser(u: Tensor, wt: Tensor, previous: Tensor, rank: int) -> Tensor:
+    """Complete the determined part of the map by the isometry nearest to `previous`.
+
+    The completion is the polar factor of what the determined part leaves of `previous`. That
+    stays orthogonal to the determined part where it has full rank; where it has not, a basis of
+    the complement is needed, which costs a larger decomposition.
+    """
+    if rank == len(wt):
+        return u @ wt
+    known, w_free = u[:, :rank], wt[rank:].mT
+    left = previous @ w_free
+    left = left - known @ (known.mT @ left)
+    x, s, yt = svd(left)
+    if float(s[-1]) < 1e-2:  # rounding in `left`, magnified by 1/s, must stay rounding
+        free = svd(known, full=True)[0][:, rank:] if rank else torch.eye(len(u), dtype=u.dtype)
+        x, _, yt = svd(free.mT @ previous @ w_free)
+        x = free @ x
+    return known @ wt[:rank] + x @ yt @ w_free.mT
 
 
 def rank_tolerance(s: Tensor, shape: torch.Size, precision: torch.dtype) -> Tensor:

@@ -1,0 +1,56 @@
+"""How time and memory per agent grow with the network, at constant degree."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from sheafed.experiments.bench.measurement import Measurement, interleaved
+from sheafed.experiments.bench.networks import many
+from sheafed.methods import SheafFRL
+from sheafed.runtime.run import peak_memory
+
+SMALLEST = 15
+
+
+def growth(counts: Sequence[int], repeats: int) -> list[Measurement]:
+    """Compare a round per agent of larger networks with that of one of fifteen."""
+    smallest = many(SMALLEST, SheafFRL())
+    found = []
+    for count in counts:
+        if count == SMALLEST:
+            continue
+        gc.collect()
+        before = _resident()
+        network = many(count, SheafFRL())
+        turns = max(1, count // SMALLEST)
+
+        def small_rounds(turns: int = turns) -> None:
+            for _ in range(turns):
+                smallest.step()
+
+        seconds = interleaved({"large": network.step, "small": small_rounds}, repeats)
+        per_agent = {
+            "large": median(seconds["large"]) / count,
+            "small": median(seconds["small"]) / (turns * SMALLEST),
+        }
+        raw = {
+            **seconds,
+            "seconds per agent and round": per_agent,
+            "bytes per agent": (_resident() - before) / count,
+        }
+        what = f"a round per agent, {count} agents over {SMALLEST}"
+        measured = per_agent["large"] / per_agent["small"]
+        found.append(Measurement(6, what, 1.2, measured, raw=raw))
+        del network
+    what = f"peak memory with {max(counts)} agents"
+    found.append(Measurement(6, what, 8.0, peak_memory() / 2**30, unit="GiB"))
+    return found
+
+
+def _resident() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * 4096 if status.exists() else 0

@@ -1,0 +1,24 @@
+"""What a training of the 15 agents needs beside its data."""
+
+from __future__ import annotations
+
+from sheafed.experiments.bench.measurement import Measurement
+from sheafed.experiments.bench.networks import zoo
+from sheafed.methods import SheafFRL
+from sheafed.runtime.evaluation import evaluate
+from sheafed.runtime.run import peak_memory
+
+TRAIN, TEST, PILOTS = 3360, 420, 7000
+"""As many as on MNIST."""
+
+
+def memory(rounds: int) -> list[Measurement]:
+    """Take some rounds and an evaluation, and look at the peak of this process."""
+    network = zoo(SheafFRL(), train=TRAIN, test=TEST, pilots=PILOTS)
+    for _ in range(rounds):
+        network.step()
+    evaluate(network.nodes, "test", ceiling=True)
+    data = 28 * 28 * (15 * (TRAIN + TEST) + 4 * PILOTS)
+    above = (peak_memory() - data) / 2**30
+    what = "peak memory of a training of 15 agents, above its data"
+    return [Measurement(8, what, 1.5, above, unit="GiB", raw={"data bytes": data})]

@@ -1,0 +1,99 @@
+"""What a round costs beside the passes of the encoders and heads that it cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from sheafed.domain.agent import Agent
+from sheafed.domain.samples import ByteSamples
+from sheafed.experiments.bench.measurement import Measurement, interleaved, ratio
+from sheafed.experiments.bench.networks import BATCH, Network, zoo
+from sheafed.methods import NonCooperative, SheafFRL
+
+
+def overhead(repeats: int) -> list[Measurement]:
+    """Compare rounds with bare loops over the same nets, layout and batches."""
+    found = []
+    cases = (("Sheaf-FRL", SheafFRL(), 1.10), ("non-cooperative", NonCooperative(), 1.05))
+    for name, method, bound in cases:
+        network, twin = zoo(method), zoo(method)
+        bare = bare_loop(twin, pilots=isinstance(method, SheafFRL))
+        seconds = interleaved({"round": network.step, "bare": bare}, repeats)
+        measured = ratio(seconds, "round", "bare")
+        what = f"a round of {name} on 15 agents over the bare loop"
+        found.append(Measurement(1, what, bound, measured, raw=seconds))
+    return found
+
+
+def layout(repeats: int) -> list[Measurement]:
+    """Compare the bare loop with one that leaves layout and data loading at their defaults."""
+    seconds = interleaved(
+        {"plain": plain_loop(zoo(NonCooperative())), "bare": bare_loop(zoo(NonCooperative()))},
+        repeats,
+    )
+    measured = ratio(seconds, "plain", "bare")
+    what = "the NCHW loop with a DataLoader over the bare loop"
+    return [Measurement(2, what, 1.3, measured, at_most=False, raw=seconds)]
+
+
+def bare_loop(network: Network, *, pilots: bool = False) -> Callable[[], None]:
+    """Return one round of forward, backward and optimiser step, and nothing else.
+
+    With `pilots`, every agent also encodes 64 pilots in inference mode and goes backward through
+    a sum of squares of their latents, as the gluing penalty has to.
+    """
+    agents = [node.agent for node in network.nodes.values()]
+    shared = next(iter(network.nodes.values())).setting.pilots.inputs
+    if not isinstance(shared, Tensor):
+        raise TypeError("the networks measured here share their pilots")
+    for agent in agents:
+        agent.encoder.train()
+
+    def step() -> None:
+        for agent in agents:
+            agent.optimizer.zero_grad(set_to_none=True)
+            if pilots:
+                agent.encoder.eval()
+                agent.encoder(shared[:BATCH]).square().sum().mul(1e-6).backward()
+                agent.encoder.train()
+            _descend(agent, *agent.next_batch())
+
+    return step
+
+
+def plain_loop(network: Network) -> Callable[[], None]:
+    """Return the same with weights as PyTorch lays them out and a DataLoader of single samples."""
+    agents = [node.agent for node in network.nodes.values()]
+    loaders = []
+    for agent in agents:
+        agent.encoder.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        agent.encoder.train()
+        loaders.append(_endless(agent))
+
+    def step() -> None:
+        for agent, loader in zip(agents, loaders, strict=True):
+            agent.optimizer.zero_grad(set_to_none=True)
+            _descend(agent, *next(loader))
+
+    return step
+
+
+def _descend(agent: Agent, inputs: Tensor, targets: Tensor | None) -> None:
+    if agent.head is None or targets is None:
+        raise TypeError("the networks measured here classify")
+    cross_entropy(agent.head(agent.encoder(inputs)), targets).backward()  # type: ignore[no-untyped-call]
+    agent.optimizer.step()
+
+
+def _endless(agent: Agent) -> Iterator[tuple[Tensor, Tensor]]:
+    samples = agent.data.train
+    if not isinstance(samples, ByteSamples) or samples.targets is None:
+        raise TypeError("the networks measured here learn from labelled images")
+    data = TensorDataset(samples.inputs / 255, samples.targets)
+    while True:
+        yield from DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True)
