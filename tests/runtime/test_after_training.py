@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from worlds import EDGES, agents, pilots, start
 
 from sheafed.methods import NonCooperative
 from sheafed.runtime import Run, train
-from sheafed.runtime.after_training import FIGURES
+from sheafed.runtime.after_training import FIGURES, at_rest
 
 
 def alone(whitening: str, out: Path | None = None) -> Run:
@@ -40,3 +41,14 @@ def test_measuring_both_sends_nothing_and_leaves_the_chosen_maps() -> None:
 
 def test_a_method_that_learns_its_maps_has_no_such_columns() -> None:
     assert start("beliefs", epochs=1).whitenings == {}
+
+
+def test_pilots_are_encoded_once_at_rest_and_anew_after_a_step() -> None:
+    run = alone("pilots")
+    node = run.nodes["ada"]
+    with at_rest(run.nodes):
+        first = node.white_pilots()
+        with torch.no_grad():
+            next(iter(node.agent.parameters)).add_(1.0)
+        assert torch.equal(node.white_pilots(), first)
+    assert not torch.equal(node.white_pilots(), first)

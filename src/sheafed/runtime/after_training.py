@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 from sheafed.exchange import Exchange
@@ -14,6 +15,15 @@ COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private":
 """What tables call a whitening that is fitted on the pilots, or on private training data."""
 
 FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
+
+
+@contextmanager
+def at_rest(nodes: Mapping[str, Node]) -> Iterator[None]:
+    """Promise that no encoder changes meanwhile."""
+    with ExitStack() as stack:
+        for node in nodes.values():
+            stack.enter_context(node.at_rest())
+        yield
 
 
 def align_after_training(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> None:
@@ -43,11 +53,12 @@ def compare_whitenings(
         return {}
     sent, chosen = exchange.ledger.state(), post_hoc[0].source
     columns = {}
-    for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
-        for node in post_hoc:
-            node.source = source
-        align_after_training(nodes, exchange, round + extra)
-        figures = evaluate(nodes, "test", ceiling=False).summary()
-        columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
+    with at_rest(nodes):
+        for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
+            for node in post_hoc:
+                node.source = source
+            align_after_training(nodes, exchange, round + extra)
+            figures = evaluate(nodes, "test", ceiling=False).summary()
+            columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
     exchange.ledger.restore(sent)
     return columns
