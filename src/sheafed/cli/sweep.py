@@ -1,8 +1,6 @@
 """`sheafed sweep`: many runs of one config, a table in the end."""
 
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +8,12 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from sheafed.cli.run import read_experiment
 from sheafed.errors import SweepError
-from sheafed.experiments.sweep import Trial, as_csv, as_markdown, is_done, plan, tabulate
+from sheafed.experiments.config import Experiment
+from sheafed.experiments.outcome import as_csv, as_markdown, is_done, tabulate
+from sheafed.experiments.presets import read_experiment
+from sheafed.experiments.runner import Runner, failure
+from sheafed.experiments.sweep import Overrides, check_unchanged, plan, rows, without_choice
 from sheafed.files import write_atomically
 
 
@@ -37,40 +38,38 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, one thread each")] = 1,
 ) -> None:
     """Run what is missing of a grid of variants, candidates and seeds, then tabulate."""
-    trials = plan(vary or [], choose or [], _parse_seeds(seeds), variant or [])
+
+    def read(more: Overrides) -> Experiment:
+        return read_experiment(config, [*(overrides or []), *more])
+
+    variants = rows(vary or [], variant or [])
+    trials = plan(variants, choose or [], parse_seeds(seeds), read)
     for trial in trials:  # a mistake in the last variant shows before the first run
-        read_experiment(config, [*(overrides or []), *trial.overrides], None)
-    missing = [trial for trial in trials if not is_done(trial, out)]
-    print(f"{len(trials)} runs, {len(trials) - len(missing)} done, {len(missing)} to go")
-    with ThreadPoolExecutor(jobs) as pool:
-        failures = list(pool.map(lambda t: _run(config, overrides or [], t, out), missing))
-    failed = [failure for failure in failures if failure]
+        check_unchanged(trial, out, read(trial.overrides))
+    keys = [option.partition("=")[0].strip() for option in choose or []]
+    for key, without in without_choice(keys, variants, read).items():
+        for row in without:
+            print(f"{key} does not apply to {' '.join(row)}, which is run without it")
+    done = sum(is_done(trial, out) for trial in trials)
+    print(f"{len(trials)} runs, {done} done, {len(trials) - done} to go")
+    with Runner(config, overrides or [], out, jobs) as runner:
+        failed = runner.run(trials)
     if failed:
         print(
-            f"{len(failed)} of {len(missing)} runs failed; the others are kept, and the same "
-            f"command runs these again. The first: {failed[0]}",
+            f"{len(failed)} of {len(trials) - done} runs failed; the others are kept, and the same "
+            f"command runs these again. The first: {failed[0].directory}: "
+            f"{failure(failed[0], out)}",
             file=sys.stderr,
         )
-    rows = tabulate(trials, out)
-    write_atomically(out / "table.csv", as_csv(rows).encode())
-    write_atomically(out / "table.md", as_markdown(rows).encode())
-    Console().print(Markdown(as_markdown(rows)))
+    table = tabulate(trials, out)
+    write_atomically(out / "table.csv", as_csv(table).encode())
+    write_atomically(out / "table.md", as_markdown(table).encode())
+    Console().print(Markdown(as_markdown(table)))
     print(f"wrote {out / 'table.csv'} and {out / 'table.md'}")
 
 
-def _run(config: str, overrides: list[str], trial: Trial, out: Path) -> str | None:
-    """Run one trial in a process of its own; return what went wrong, if anything."""
-    directory = out / trial.directory
-    command = [sys.executable, "-m", "sheafed", "run", config, "--out", str(directory), "--resume"]
-    for override in (*overrides, *trial.overrides):
-        command += ["--set", override]
-    done = subprocess.run(command, capture_output=True, text=True)
-    state = "done" if done.returncode == 0 else "failed"
-    print(f"{state}: {' '.join(trial.overrides)}", flush=True)
-    return None if done.returncode == 0 else f"{directory}: {done.stderr.strip()[-2000:]}"
-
-
-def _parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Read numbers like 0,1,2."""
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError as problem:

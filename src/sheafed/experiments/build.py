@@ -95,10 +95,19 @@ def divide(
     return pilots[torch.isin(labels[pilots], torch.tensor(common))], partition
 
 
+def agent_names(experiment: Experiment) -> list[str]:
+    """Return who takes part."""
+    table = experiment.model
+    if table.agents:
+        return [agent.name for agent in table.agents]
+    return list(table.members or family(table.family, table.bottleneck))
+
+
 def _specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     table = experiment.model
     if not table.agents:
-        return family(table.family, table.bottleneck)
+        everybody = family(table.family, table.bottleneck)
+        return {name: everybody[name] for name in table.members or everybody}
     return {
         agent.name: AgentSpec(
             encoder=agent.widths,

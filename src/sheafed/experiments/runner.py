@@ -1,0 +1,146 @@
+"""Trials in processes of their own, some at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import TypeVar
+
+from sheafed.errors import SweepError
+from sheafed.experiments.outcome import is_done
+from sheafed.experiments.sweep import Trial
+from sheafed.files import write_atomically
+
+LOCK, FAILURE = ".lock", "failure.txt"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Runner:
+    """Runs trials of one config, each in a process of its own.
+
+    Whoever interrupts it interrupts its processes; the next one goes on from their checkpoints. A
+    lock, which the processes inherit, keeps a second runner out of the same directory, also when
+    the first was killed and has left processes behind. What a failed trial said stays in its
+    directory as `failure.txt`, until it is run again.
+
+    Args:
+        config: a preset or a file.
+        overrides: `table.key=value` of all trials.
+        out: where their directories are.
+        jobs: how many run at a time.
+    """
+
+    def __init__(self, config: str, overrides: Sequence[str], out: Path, jobs: int) -> None:
+        self.config, self.overrides, self.out, self.jobs = config, tuple(overrides), out, jobs
+        self._children: set[subprocess.Popen[str]] = set()
+        self._guard = Lock()
+        self._stopped = False
+
+    def __enter__(self) -> Runner:
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.out / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            os.close(self._lock)
+            raise SweepError(
+                f"{self.out} is in use by another command, or by runs that one has left behind; "
+                "wait for them, or choose another --out"
+            ) from problem
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._lock)
+
+    def run(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Run those that are not done; return those that failed."""
+        missing = [trial for trial in dict.fromkeys(trials) if not is_done(trial, self.out)]
+        progress = _Progress(len(missing))
+
+        def one(trial: Trial) -> bool:
+            finished = self.run_one(trial)
+            progress.show(trial, finished)
+            return finished
+
+        finished = self.map(one, missing)
+        return [trial for trial, fine in zip(missing, finished, strict=True) if not fine]
+
+    def run_one(self, trial: Trial) -> bool:
+        """Run a trial, from its checkpoint if it has one; return whether it came to its end."""
+        directory = self.out / trial.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sheafed", "run", self.config, "--resume"]
+        command += ["--out", str(directory)]
+        for override in (*self.overrides, *trial.overrides):
+            command += ["--set", override]
+        with self._guard:
+            if self._stopped:
+                return False
+            child = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=(self._lock,),
+            )
+            self._children.add(child)
+        _, said = child.communicate()
+        with self._guard:
+            self._children.discard(child)
+        if child.returncode == 0:
+            (directory / FAILURE).unlink(missing_ok=True)
+        elif not self._stopped:
+            reason = said.strip()[-2000:] or f"ended with code {child.returncode}"
+            write_atomically(directory / FAILURE, reason.encode())
+        return child.returncode == 0
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Apply a function that runs trials to all items, `jobs` at a time."""
+        with ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                return list(pool.map(function, items))
+            except BaseException:
+                self._stop()
+                raise
+
+    def _stop(self) -> None:
+        with self._guard:
+            self._stopped = True
+            for child in self._children:
+                child.terminate()
+
+
+def failure(trial: Trial, out: Path) -> str | None:
+    """Return what a trial said when it last failed, if it did."""
+    path = out / trial.directory / FAILURE
+    return path.read_text() if path.exists() else None
+
+
+class _Progress:
+    """A line per trial, with the time that has passed."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.ended, self.began, self._guard = total, 0, time.monotonic(), Lock()
+
+    def show(self, trial: Trial, finished: bool) -> None:
+        with self._guard:
+            self.ended += 1
+            state = "done" if finished else "failed"
+            passed = time.monotonic() - self.began
+            words = " ".join(trial.overrides)
+            print(f"{state} {self.ended}/{self.total} after {passed:.0f} s: {words}", flush=True)
