@@ -74,7 +74,8 @@ class Runner:
 
         def one(trial: Trial) -> bool:
             finished = self.run_one(trial)
-            progress.show(trial, finished)
+            if not self._stopped:
+                progress.show(trial, finished)
             return finished
 
         finished = self.map(one, missing)

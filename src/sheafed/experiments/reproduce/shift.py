@@ -26,7 +26,7 @@ def quick(seeds: Sequence[int]) -> Plan:
         seeds,
         settings=(
             f"model.members=[{members}]",
-            "data.use=0.08",
+            "data.use=0.065",
             "data.pilots=0.02",
             "training.epochs=10",
             "training.evaluate_every=10",
