@@ -42,7 +42,7 @@ class World:
 def build(experiment: Experiment) -> World:
     """Build everything an experiment names; the seed decides the data, weights and order."""
     samples = load(experiment.data.name)
-    specs = _specs(experiment, classes=len(samples.classes))
+    specs = specs_of(experiment, classes=len(samples.classes))
     pilots, partition = divide(experiment, samples.labels, specs)
     agents = [
         _agent(experiment, name, spec, samples, partition[name]) for name, spec in specs.items()
@@ -103,7 +103,8 @@ def agent_names(experiment: Experiment) -> list[str]:
     return list(table.members or family(table.family, table.bottleneck))
 
 
-def _specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
+def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
+    """Return the architectures and target classes of the agents, by name."""
     table = experiment.model
     if not table.agents:
         everybody = family(table.family, table.bottleneck)

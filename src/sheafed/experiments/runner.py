@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -38,10 +39,19 @@ class Runner:
         overrides: `table.key=value` of all trials.
         out: where their directories are.
         jobs: how many run at a time.
+        memory: how many bytes of address space a trial may take, if there is a limit (Linux).
     """
 
-    def __init__(self, config: str, overrides: Sequence[str], out: Path, jobs: int) -> None:
+    def __init__(
+        self,
+        config: str,
+        overrides: Sequence[str],
+        out: Path,
+        jobs: int,
+        memory: int | None = None,
+    ) -> None:
         self.config, self.overrides, self.out, self.jobs = config, tuple(overrides), out, jobs
+        self.memory = memory
         self._children: set[subprocess.Popen[str]] = set()
         self._guard = Lock()
         self._stopped = False
@@ -100,6 +110,8 @@ class Runner:
                 pass_fds=(self._lock,),
             )
             self._children.add(child)
+        if self.memory is not None:
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (self.memory, self.memory))
         _, said = child.communicate()
         with self._guard:
             self._children.discard(child)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sheafed.errors import ConfigError
-from sheafed.experiments.reproduce import accuracies, bottleneck, shift, words
+from sheafed.experiments.reproduce import accuracies, bottleneck, memory, shift, tradeoff, words
 from sheafed.experiments.reproduce.drawing import draw, save
 from sheafed.experiments.reproduce.plan import Plan
 from sheafed.files import write_atomically
 
-PLANS = {
+AnyPlan = Plan | memory.Plan | tradeoff.Plan
+PLANS: dict[tuple[str, str], Callable[[Sequence[int]], AnyPlan]] = {
     ("shift", "quick"): shift.quick,
     ("shift", "paper"): shift.paper,
     ("bottleneck", "quick"): bottleneck.quick,
     ("bottleneck", "paper"): bottleneck.paper,
+    ("memory", "quick"): memory.quick,
+    ("memory", "paper"): memory.paper,
+    ("tradeoff", "quick"): tradeoff.quick,
+    ("tradeoff", "paper"): tradeoff.paper,
 }
 
 
@@ -27,11 +32,17 @@ def reproduce(name: str, scale: str, out: Path, seeds: Sequence[int], jobs: int)
         scale: `quick`, or `paper` to follow app:exp_details.
         out: a directory for the runs, NAME.png, .pdf, .csv, .md and .txt.
         seeds: the first one chooses lambda.
-        jobs: how many runs at a time.
+        jobs: how many runs at a time; costs are measured one at a time.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
-    return accuracy_figure(PLANS[name, scale](seeds), out, jobs)
+    out.mkdir(parents=True, exist_ok=True)
+    plan = PLANS[name, scale](seeds)
+    if isinstance(plan, memory.Plan):
+        return memory.reproduce(plan, out)
+    if isinstance(plan, tradeoff.Plan):
+        return tradeoff.reproduce(plan, out)
+    return accuracy_figure(plan, out, jobs)
 
 
 def accuracy_figure(plan: Plan, out: Path, jobs: int) -> str:
