@@ -55,6 +55,7 @@ class Runner:
         self._children: set[subprocess.Popen[str]] = set()
         self._guard = Lock()
         self._stopped = False
+        self._progress = _Progress(0)
 
     def __enter__(self) -> Runner:
         self.out.mkdir(parents=True, exist_ok=True)
@@ -77,21 +78,26 @@ class Runner:
     ) -> None:
         os.close(self._lock)
 
-    def run(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Run those that are not done; return those that failed."""
+    def run(self, trials: Iterable[Trial]) -> None:
+        """Run those that are not done."""
         missing = [trial for trial in dict.fromkeys(trials) if not is_done(trial, self.out)]
-        progress = _Progress(len(missing))
+        self.expect(len(missing))
+        self.map(self.ensure, missing)
 
-        def one(trial: Trial) -> bool:
-            finished = self.run_one(trial)
-            if not self._stopped:
-                progress.show(trial, finished)
-            return finished
+    def expect(self, number: int) -> None:
+        """Show progress as of so many trials from now on."""
+        self._progress = _Progress(number)
 
-        finished = self.map(one, missing)
-        return [trial for trial, fine in zip(missing, finished, strict=True) if not fine]
+    def ensure(self, trial: Trial) -> bool:
+        """Run a trial unless it is done; return whether it came to its end."""
+        if is_done(trial, self.out):
+            return True
+        finished = self._run(trial)
+        if not self._stopped:
+            self._progress.show(trial, finished)
+        return finished
 
-    def run_one(self, trial: Trial) -> bool:
+    def _run(self, trial: Trial) -> bool:
         """Run a trial, from its checkpoint if it has one; return whether it came to its end."""
         directory = self.out / trial.directory
         directory.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,8 @@ class Trial:
         """A name that is readable and, by its digest, unique."""
         text = " ".join((*self.variant, *self.candidate))
         digest = blake2b(text.encode(), digest_size=4).hexdigest()
-        words = "_".join(o.rpartition(".")[2] for o in (*self.variant, *self.candidate))
+        pairs = (o.partition("=") for o in (*self.variant, *self.candidate))
+        words = "_".join(f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs)
         safe = "".join(c if c.isalnum() or c in "=._-" else "-" for c in words)[:80]
         return f"{safe or 'config'}-{digest}/seed-{self.seed}"
 
