@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from sheafed.domain.samples import (
     Batch,
+    ByteSamples,
     DataOrder,
     DatasetSamples,
     LocalData,
@@ -18,7 +19,7 @@ from sheafed.domain.samples import (
     as_local_data,
     as_samples,
 )
-from sheafed.errors import EmptyInputError, InputError, ShapeError
+from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 
 INPUTS, TARGETS = torch.arange(12.0).view(6, 2), torch.arange(6)
 
@@ -178,3 +179,15 @@ def test_the_order_ignores_the_global_random_state() -> None:
     torch.manual_seed(1)
     other = DataOrder(100, 7, 0, "a")
     assert [other.next().tolist() for _ in range(20)] == batches
+
+
+def test_bytes_are_seen_as_fractions() -> None:
+    images = torch.arange(6 * 4, dtype=torch.uint8).view(6, 1, 2, 2) * 10
+    kept = ByteSamples(images, TARGETS)
+    batch = kept.batch(torch.tensor([4, 1]))
+    assert batch.inputs.dtype == torch.float32
+    assert torch.equal(batch.inputs, images[[4, 1]].float() / 255)
+    assert batch.targets.tolist() == [4, 1]
+    assert as_samples(kept) is kept
+    with pytest.raises(DtypeError, match=r"must be bytes, torch.uint8, got torch.float32"):
+        ByteSamples(INPUTS)

@@ -488,33 +488,35 @@ def test_an_agent_without_a_head_neither_believes_nor_is_believed() -> None:
         assert torch.equal(one, other)
 
 
-# Local steps
+# Exchanges every few rounds
 
 
-@pytest.mark.parametrize("local_steps", [1, 2, 5])
-def test_local_steps_follow_the_exchange_without_the_penalty(local_steps: int) -> None:
-    """n optimiser steps per exchange on n batches; the penalty enters the first only."""
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_rounds_between_exchanges_follow_the_objective_alone(every: int) -> None:
+    """n steps on n batches per exchange; the penalty enters the first only."""
     rate, calls = 0.1, []
 
     def pull(agent: Agent, batch) -> Tensor:
         calls.append((agent.name, batch.inputs))
         return sum(0.5 * p.square().sum() for p in agent.parameters)
 
-    method = SheafFRL(penalty=LAMBDA, pilots=K, local_steps=local_steps)
+    method = SheafFRL(penalty=LAMBDA, pilots=K, exchange_every=every)
     penalty = play(network(curved_agents(MIXED), method), 0)  # rate 1, objective 0
-    for agent in penalty.net.nodes.values():
-        assert agent.agent.steps == local_steps
     net = network(curved_agents(MIXED, objective=pull, rate=rate, batch_size=2), method)
     step = play(net, 0)
+    for round in range(1, every):
+        net.round(round)
     for name, node in net.nodes.items():
-        assert node.agent.steps == local_steps
+        assert node.agent.steps == every
         batches = [inputs for who, inputs in calls if who == name]
-        assert len(batches) == local_steps
+        assert len(batches) == every
         # 8 samples in batches of 2: four different batches, then a new pass.
         rows = torch.cat(batches[:4])
-        assert len(rows.unique(dim=0)) == min(2 * local_steps, 8)
-        for old, new, g in zip(step.old[name], step.new[name], penalty.moved(name), strict=True):
-            expected = (old - rate * (old + g)) * (1 - rate) ** (local_steps - 1)
+        assert len(rows.unique(dim=0)) == min(2 * every, 8)
+        now = parameters(node.agent.encoder)
+        for old, new, g in zip(step.old[name], now, penalty.moved(name), strict=True):
+            expected = (old - rate * (old + g)) * (1 - rate) ** (every - 1)
             torch.testing.assert_close(new, expected, rtol=1e-10, atol=1e-13)
-    # One exchange, however many steps.
-    assert {row.round for row in net.exchange.ledger.rows() if row.kind == "round"} == {0}
+    net.round(every)
+    sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
+    assert sent == {0, every}

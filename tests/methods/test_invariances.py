@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -567,11 +566,11 @@ def test_other_precisions_are_refused_by_name() -> None:
         [("a", "b")],
         shared={"a": PilotSet(pilots()), "b": PilotSet(pilots())},
     )
-    assert "do not agree on the latent precision: 'torch.float32'" in refused(nodes)
+    assert "do not agree on the latent precision: 'torch.float32 full'" in refused(nodes)
 
 
 def test_what_is_everybodys_own_business_may_differ() -> None:
-    mine = SheafFRL(penalty=0.5, whitening=SWBN(), local_steps=2)
+    mine = SheafFRL(penalty=0.5, whitening=SWBN())
     run_rounds(two(mine, SheafFRL(penalty=DualAscent(0.1))), 3)
 
 
@@ -645,10 +644,29 @@ def test_a_strict_message_of_the_raw_size_is_refused() -> None:
     assert dict(nodes["a"].rejected) == {"shape": 1}
 
 
-def test_local_steps_between_exchanges_see_new_batches_without_the_penalty() -> None:
-    """Two local steps and no penalty are independent training of twice as many rounds."""
-    twice, alone = noisy(), noisy()
-    method = replace(SheafFRL(penalty=0.0), local_steps=2)
-    run_rounds(nodes_of(twice, TRIANGLE, method), 3)
+def test_without_a_penalty_exchanges_do_not_matter() -> None:
+    rarely, alone = noisy(), noisy()
+    run_rounds(nodes_of(rarely, TRIANGLE, SheafFRL(penalty=0.0, exchange_every=2)), 6)
     run_rounds(nodes_of(alone, TRIANGLE, NonCooperative()), 6)
-    assert same_weights(twice, alone)
+    assert same_weights(rarely, alone)
+
+
+@pytest.mark.parametrize("privacy", ["standard", "strict"])
+@pytest.mark.parametrize("source", ["round", "all", "running"])
+def test_map_policies_count_exchanges(privacy: str, source: str) -> None:
+    """Rounds without an exchange do not use up the turns of strict privacy, or the rhythm."""
+    maps = MapPolicy(every=2, source=source)
+    nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy=privacy, maps=maps, exchange_every=3))
+    changed, wire = [], Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    for round in range(13):
+        before = {(n, j): e.map.clone() for n, o in nodes.items() for j, e in o.ends.items()}
+        one_round(nodes, wire.exchange, round)
+        if any(not torch.equal(m, nodes[n].ends[j].map) for (n, j), m in before.items()):
+            changed.append(round)
+    assert changed == [0, 3, 9]
+
+
+def test_the_rhythm_of_exchanges_is_agreed() -> None:
+    nodes = two(SheafFRL(exchange_every=2), SheafFRL(exchange_every=3))
+    assert "do not agree on the rounds between exchanges: 2 against 3" in refused(nodes)

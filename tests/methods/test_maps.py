@@ -421,10 +421,20 @@ def test_the_shared_solver_heeds_the_previous_map() -> None:
 
 
 def test_the_shared_solver_forgets() -> None:
-    shared, previous = SharedSolver(remembered=3), torch.eye(5, 2)
-    for seed in range(20):
-        shared(normal(seed, 5, 2), previous)
-        assert len(shared._solved) <= 3
+    problems = [normal(seed, 5, 2) for seed in range(20)]
+    shared, previous = SharedSolver(remembered=3 * 3 * problems[0].nbytes), torch.eye(5, 2)
+    for m in problems:
+        shared(m, previous)
+        assert len(shared._waiting) <= 3
+    assert len(shared._waiting) == 3
+
+
+def test_the_shared_solver_does_not_mistake_one_problem_for_another() -> None:
+    shared, previous = SharedSolver(), torch.eye(5, 2)
+    m = normal(1, 5, 2)
+    swapped = m.flip(0)  # the same sum, another problem
+    for problem in (m, swapped, m, swapped):
+        assert torch.equal(shared(problem, previous), solve(problem, previous))
 
 
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
@@ -442,7 +452,7 @@ def test_sharing_changes_nothing_and_keeps_nothing(
         run_rounds(nodes, 4)
         found.append({(n, j): end.map for n, node in nodes.items() for j, end in node.ends.items()})
         if isinstance(solver, SharedSolver):
-            assert not solver._solved
+            assert not solver._waiting
     assert all(torch.equal(found[0][key], found[1][key]) for key in found[0])
     if privacy == "standard" and len(set(dims)) > 1:
         assert len(counting.shapes) == 3 * 4  # once per edge and round, for two ends

@@ -97,7 +97,7 @@ def test_refusals_of_horizons_and_powers() -> None:
             stepsizes.robbins_monro(1.0, power=power)
 
 
-def test_an_agents_steps_follow_its_schedule_through_local_steps() -> None:
+def test_an_agents_steps_follow_its_schedule_between_exchanges() -> None:
     """A gradient of ones moves a parameter by the sum of the schedule, step by step."""
 
     def ones(agent: Agent, batch) -> Tensor:
@@ -105,10 +105,10 @@ def test_an_agents_steps_follow_its_schedule_through_local_steps() -> None:
 
     eta = stepsizes.robbins_monro(10.0, power=0.6, offset=3.0)
     agents = curved_agents(MIXED, objective=ones, stepsize=eta, rate=123.0)
-    net = network(agents, SheafFRL(penalty=0.0, pilots=16, local_steps=3))
+    net = network(agents, SheafFRL(penalty=0.0, pilots=16, exchange_every=3))
     before = net.parameters()
-    net.round(0)
-    net.round(1)
+    for round in range(6):
+        net.round(round)
     for name, node in net.nodes.items():
         assert node.agent.steps == 6
         assert node.agent.optimizer.param_groups[0]["lr"] == eta(5)

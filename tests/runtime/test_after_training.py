@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from worlds import EDGES, agents, pilots, start
 
 from sheafed.methods import NonCooperative
 from sheafed.runtime import Run, train
-from sheafed.runtime.after_training import FIGURES, at_rest
+from sheafed.runtime.after_training import FIGURES
 
 
 def alone(whitening: str, out: Path | None = None) -> Run:
@@ -41,14 +40,3 @@ def test_measuring_both_sends_nothing_and_leaves_the_chosen_maps() -> None:
 
 def test_a_method_that_learns_its_maps_has_no_such_columns() -> None:
     assert start("beliefs", epochs=1).whitenings == {}
-
-
-def test_pilots_are_encoded_once_at_rest_and_anew_after_a_step() -> None:
-    run = alone("pilots")
-    node = run.nodes["ada"]
-    with at_rest(run.nodes):
-        first = node.white_pilots()
-        with torch.no_grad():
-            next(iter(node.agent.parameters)).add_(1.0)
-        assert torch.equal(node.white_pilots(), first)
-    assert not torch.equal(node.white_pilots(), first)

@@ -16,7 +16,7 @@ from sheafed.linalg.procrustes import misalignment
 from sheafed.methods import SWBN, ZCA, Method, Node, NonCooperative, NoWhitening, SheafFRL
 from sheafed.methods.maps import PlainEnd
 from sheafed.runtime import Evaluation, Run, evaluate, train
-from sheafed.runtime.evaluation import mean, misalignments
+from sheafed.runtime.evaluation import mean, misalignments, probes
 
 Array = NDArray[np.float64]
 STAR = [("hub", "a"), ("hub", "b"), ("hub", "c")]
@@ -144,6 +144,14 @@ def test_misalignment(run: Run) -> None:
         pair = (run.nodes[name].white_pilots() for name in (head, tail))
         expected = misalignment(*pair, maps[head, tail])
         assert value == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize(("total", "count"), [(1, 1), (24, 24), (256, 256), (257, 256), (999, 256)])
+def test_probes_are_spread_over_the_pilots(total: int, count: int) -> None:
+    found = probes(total).tolist()
+    assert len(set(found)) == len(found) == count
+    assert (found[0], found[-1]) == (0, total - 1)
+    assert max((b - a for a, b in pairwise(found)), default=0) <= -(-total // count)
 
 
 def test_post_hoc_maps_are_optimal() -> None:

@@ -7,6 +7,7 @@ The agents have agreed on M shared samples, numbered 0..M-1. A strategy chooses 
 
 import warnings
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import inf
 from typing import Protocol
 
@@ -298,3 +299,12 @@ class Dynamic(_Policy):
     def select(self, round: int) -> Selection:
         """Return the persistent samples and those of the round's period."""
         return dynamic(self.total, self.count, self.persistent, self.seed, round, self.every)
+
+
+def selection_digest(policy: PilotPolicy) -> str:
+    """Return what tells apart policies, or seeds, that choose other pilots."""
+    content = blake2b(digest_size=16)
+    for selection in map(policy.select, range(4)):
+        groups = None if selection.groups is None else selection.groups.tolist()
+        content.update(f"{selection.indices.tolist()} {groups}".encode())
+    return content.hexdigest()

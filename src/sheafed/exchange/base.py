@@ -65,7 +65,9 @@ class Mailbox:
         self._limit = limit
         self._round = 0
         self._read: set[tuple[str, str]] = set()  # (sender, kind) in the current round
-        self._unread: dict[str, dict[tuple[int, str], Message]] = {name: {} for name in names}
+        self._names = names if isinstance(names, frozenset) else frozenset(names)
+        # Only of those who have written: a box for everybody in every box would be N² of them.
+        self._unread: dict[str, dict[tuple[int, str], Message]] = {}
         self._lock = Lock()
 
     def put(self, data: bytes) -> None:
@@ -89,7 +91,7 @@ class Mailbox:
             taken = {
                 sender: self._unread[sender].pop((round, kind))
                 for sender in sorted(set(senders))
-                if (round, kind) in self._unread[sender]
+                if (round, kind) in self._unread.get(sender, ())
             }
             self._read.update((sender, kind) for sender in taken)
             return taken
@@ -103,11 +105,12 @@ class Mailbox:
     def _keep(self, message: Message) -> None:
         if message.receiver != self._owner:
             raise MessageError("receiver", f"{message} came to {self._owner!r}; check its sender")
-        if message.sender not in self._unread:
+        if message.sender not in self._names:
             raise MessageError("sender", f"{message}: its sender is not one of the network")
         if message.round < self._round:
             raise _late(message, self._round)
-        unread, key = self._unread[message.sender], (message.round, message.kind)
+        unread = self._unread.setdefault(message.sender, {})
+        key = (message.round, message.kind)
         read = message.round == self._round and (message.sender, message.kind) in self._read
         if read or key in unread:
             raise MessageError("duplicate", f"{message} came before; the first one counts")

@@ -31,7 +31,8 @@ class LocalExchange:
     ) -> None:
         if len(set(names)) != len(names):
             raise InputError(f"names must differ from each other, got {sorted(names)}; rename some")
-        self._boxes = {name: Mailbox(name, names) for name in names}
+        everybody = frozenset(names)
+        self._boxes = {name: Mailbox(name, everybody) for name in names}
         self._ledger = Ledger() if ledger is None else ledger
         self._tap = tap
         self._drop = drop

@@ -17,7 +17,7 @@ from sheafed.data.sets import DataSet
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
 from sheafed.domain.pilot_set import PilotSet
-from sheafed.domain.samples import LocalData, TensorSamples
+from sheafed.domain.samples import ByteSamples, LocalData, TensorSamples
 from sheafed.domain.seeds import derive, generator
 from sheafed.errors import ConfigError
 from sheafed.experiments.config import Experiment, Training
@@ -139,7 +139,7 @@ def _agent(
         head,
         data=LocalData(
             *(
-                TensorSamples(samples.float_inputs(part), samples.labels[part])
+                _as_kept(samples.inputs[part], samples.labels[part])
                 for part in (train, validation, test)
             )
         ),
@@ -147,6 +147,12 @@ def _agent(
         batch_size=table.batch_size,
         clip=table.clip,
     )
+
+
+def _as_kept(inputs: Tensor, labels: Tensor) -> TensorSamples:
+    if inputs.dtype == torch.uint8:
+        return ByteSamples(inputs, labels)
+    return TensorSamples(inputs.float(), labels)
 
 
 def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:

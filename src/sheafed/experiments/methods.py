@@ -28,6 +28,7 @@ from sheafed.methods import (
     WarmUp,
 )
 from sheafed.methods.penalty import PenaltyWeight
+from sheafed.methods.precision import Precision
 
 
 class BeliefsTable(Table):
@@ -69,7 +70,10 @@ class SheafFRLTable(Table):
     """If given, the weight of each edge rises by dual ascent, up to `penalty`."""
     privacy: Literal["standard", "strict"] = "standard"
     pilots_per_round: Count = 64
-    local_steps: Count = 1
+    exchange_every: Count = 1
+    """Rounds from one exchange to the next."""
+    precision: Precision = "full"
+    """Of latents on the wire: full, half or byte."""
     maps: MapsTable = MapsTable()
     whitening: WhiteningTable = WhiteningTable()
     beliefs: BeliefsTable | None = None
@@ -94,7 +98,8 @@ class SheafFRLTable(Table):
             pilots=self.pilots_per_round,
             whitening=self.whitening.build(),
             beliefs=None if self.beliefs is None else Beliefs(**self.beliefs.model_dump()),
-            local_steps=self.local_steps,
+            exchange_every=self.exchange_every,
+            precision=self.precision,
         )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
 from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, Setting, latent_dtype
 from sheafed.methods.noncooperative import NonCooperative, PostHocNode
@@ -116,7 +116,7 @@ class FedMuscleNode(PostHocNode):
             "latent precision": str(latent_dtype(self.agent)),
             "local epochs": self.method.local_epochs,
             "pilots per round": self.policy.count,
-            "pilots of the first round": str(self.policy.select(0).indices.tolist()[:16]),
+            "pilots of the first rounds": selection_digest(self.policy),
         }
 
     def is_alignment(self, round: int) -> bool:

@@ -6,7 +6,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -73,8 +72,6 @@ class Node(ABC):
         self.neighbours = setting.neighbours
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
-        self._at_rest = False
-        self._all_pilots: Tensor | None = None
 
     # The handshake
 
@@ -105,8 +102,9 @@ class Node(ABC):
                 f"agent {self.name!r} has not heard from its neighbours {missing}; start them, or "
                 "leave them out of the graph"
             )
+        agreement = self.agreement()
         for neighbour, message in inbox.items():
-            for what, mine in self.agreement().items():
+            for what, mine in agreement.items():
                 theirs = message.fields.get(what)
                 if theirs != mine:
                     raise HandshakeError(
@@ -158,19 +156,10 @@ class Node(ABC):
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
         return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
 
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Promise that the encoder does not change meanwhile: all pilots are encoded only once."""
-        self._at_rest = True
-        try:
-            yield
-        finally:
-            self._at_rest, self._all_pilots = False, None
-
-    def white_pilots(self) -> Tensor:
-        """Return the white latents of all pilots as they are now."""
+    def white_pilots(self, indices: Tensor | None = None) -> Tensor:
+        """Return the white latents of pilots, all or some, as they are now."""
         with torch.no_grad():
-            return self.whitening.eval()(self.pilot_latents())
+            return self.whitening.eval()(self.pilot_latents(indices))
 
     # State
 
@@ -211,9 +200,6 @@ class Node(ABC):
 
     def pilot_latents(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
         """Encode pilots, all or some, deterministically; differentiable in the encoder."""
-        remember = self._at_rest and indices is None and not torch.is_grad_enabled()
-        if remember and self._all_pilots is not None:
-            return self._all_pilots
         inputs = self.setting.pilots.of(self.name)
         chosen = inputs if indices is None else inputs[indices]
         with self.agent.inference():
@@ -230,8 +216,6 @@ class Node(ABC):
                 f"whose inputs hold {bad} non-finite of {chosen.numel()} values; "
                 + ("clean the pilots" if bad else "lower the learning rate or clip the gradient")
             )
-        if remember:
-            self._all_pilots = latents
         return latents
 
     def local_loss(self, round: int) -> Tensor:

@@ -6,7 +6,7 @@ The choices a user makes; what an agent then does is in `sheafed.methods.sheaf_n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from sheafed.domain.pilots import PilotPolicy
 from sheafed.errors import InputError
@@ -14,6 +14,7 @@ from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.maps import IdentityMaps, MapPolicy, SharedSolver, Solver
 from sheafed.methods.node import Setting
 from sheafed.methods.penalty import PenaltyWeight, as_penalty
+from sheafed.methods.precision import Precision
 from sheafed.methods.sheaf_node import SheafNode
 from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
 
@@ -30,7 +31,10 @@ class SheafFRL:
             `sheafed.domain.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         beliefs: `Beliefs()` to exchange them, None for the paper's method.
-        local_steps: optimiser steps per exchange; the penalty enters the first.
+        exchange_every: rounds from one exchange to the next; in the others every agent takes a
+            step on its own objective alone, and nothing is sent.
+        precision: how exactly latents cross the wire, `"full"`, `"half"` or `"byte"` (see
+            `sheafed.methods.precision`). Beliefs are sent by half if latents are not in full.
         solver: how Procrustes problems are solved; by default once per edge and process.
     """
 
@@ -40,7 +44,8 @@ class SheafFRL:
     pilots: int | PilotPolicy = 64
     whitening: ZCA | SWBN | NoWhitening = field(default_factory=ZCA)
     beliefs: Beliefs | None = None
-    local_steps: int = 1
+    exchange_every: int = 1
+    precision: Precision = "full"
     solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -52,8 +57,11 @@ class SheafFRL:
                 "identity maps transport nothing: under strict privacy they would send the raw "
                 "latents; take MapPolicy() or privacy='standard'"
             )
-        if self.local_steps < 1:
-            raise InputError(f"local_steps must be at least 1, got {self.local_steps}")
+        if self.exchange_every < 1:
+            raise InputError(f"exchange_every must be at least 1, got {self.exchange_every}")
+        if self.precision not in get_args(Precision):
+            choices = ", ".join(get_args(Precision))
+            raise InputError(f"precision must be one of {choices}, got {self.precision!r}")
 
     @property
     def name(self) -> str:

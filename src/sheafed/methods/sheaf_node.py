@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods.beliefs import are_probabilities, believe
@@ -31,6 +31,7 @@ from sheafed.methods.maps import (
 )
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.penalty import as_penalty
+from sheafed.methods.precision import Precision, pack, packed_specs, unpack
 from sheafed.methods.whitenings import NoWhitening
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ class SheafNode(Node):
             "homogeneity": int(self.setting.homogeneous),
             "map policy": repr(self.method.maps),
             "pilots per round": self.policy.count,
-            "pilots of the first rounds": _selection_digest(self.policy),
-            "latent precision": str(self.dtype),
+            "pilots of the first rounds": selection_digest(self.policy),
+            "latent precision": f"{self.dtype} {self.method.precision}",
+            "rounds between exchanges": self.method.exchange_every,
             "beliefs": int(self.method.beliefs is not None),
         }
 
@@ -100,6 +102,8 @@ class SheafNode(Node):
 
     def send(self, round: int) -> Iterator[Message]:
         """Encode the pilots and tell every neighbour, as its protocol has it."""
+        if not self._is_exchanged(round):
+            return
         selection = self.policy.select(round)
         with torch.set_grad_enabled(self.penalty.active):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
@@ -107,17 +111,21 @@ class SheafNode(Node):
         shared = {}
         if self.classes and self.agent.head is not None:
             with self.agent.inference():
-                shared["beliefs"] = believe(self.agent.head, raw.detach())
+                beliefs = believe(self.agent.head, raw.detach())
+            shared = pack("beliefs", beliefs, self._belief_precision)
+        precision = self.method.precision
         self._everything = self.white_pilots() if self._sends_all(round) else None
         for j, end in self.ends.items():
-            tensors = {"latents": end.outgoing(self._own.detach()), **shared}
+            tensors = pack("latents", end.outgoing(self._own.detach()), precision) | shared
             if self._everything is not None:
-                tensors["all"] = end.outgoing(self._everything)
+                tensors |= pack("all", end.outgoing(self._everything), precision)
             yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q."""
-        messages = self._believable(self.accepted(round, ROUND, inbox, self._specs(round)))
+        if not self._is_exchanged(round):
+            return self._descend(round, {}, {})
+        messages = self._unpacked(self.accepted(round, ROUND, inbox, self._specs(round)))
         self._fit_maps(round, messages)
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
@@ -130,7 +138,7 @@ class SheafNode(Node):
 
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
-        fit_number = policy.fit_number(round, self.setting.rounds_per_epoch)
+        fit_number = self._fit_number(round)
         for j, message in messages.items():
             if policy.source == "running" and _in_frame(message):
                 self._accumulate(j, message.tensors["latents"], policy.decay)
@@ -138,7 +146,7 @@ class SheafNode(Node):
                 self.ends[j].fit(self._cross(j, message), fit_number)
 
     def _accumulate(self, j: str, received: Tensor, decay: float) -> None:
-        own = self._round_pilots()
+        own = self._as_sent(self._round_pilots())
         fresh = self.ends[j].cross(own, received) / len(own)
         self.running[j] = decay * self.running[j] + fresh if j in self.running else fresh
 
@@ -147,15 +155,22 @@ class SheafNode(Node):
         if j in self.running:
             return self.running[j]
         if self._everything is not None:
-            return self.ends[j].cross(self._everything, message.tensors["all"])
-        return self.ends[j].cross(self._round_pilots(), message.tensors["latents"])
+            own = self._as_sent(self._everything)
+            return self.ends[j].cross(own, message.tensors["all"])
+        return self.ends[j].cross(self._as_sent(self._round_pilots()), message.tensors["latents"])
+
+    def _as_sent(self, own: Tensor) -> Tensor:
+        """Return own latents as neighbours know them: two ends of an edge solve one problem."""
+        precision = self.method.precision
+        return unpack("latents", pack("latents", own, precision), precision, self.dtype)
 
     def _descend(
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
     ) -> dict[str, float]:
         log = {}
         self.agent.begin_step()
-        penalty = self._gluing_penalty(round, messages, targets)
+        exchanged = self._is_exchanged(round)
+        penalty = self._gluing_penalty(round, messages, targets) if exchanged else None
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -168,8 +183,6 @@ class SheafNode(Node):
                 log["belief_loss"] = float(belief_loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
             self.agent.finish_step()
-            for _ in range(self.method.local_steps - 1):
-                self.agent.descend(self.local_loss(round))
         return log
 
     def _gluing_penalty(
@@ -198,15 +211,30 @@ class SheafNode(Node):
 
     # Beliefs
 
-    def _believable(self, messages: Mapping[str, Message]) -> dict[str, Message]:
-        """Leave out messages whose beliefs are no probabilities."""
+    @property
+    def _belief_precision(self) -> Precision:
+        return "full" if self.method.precision == "full" else "half"
+
+    def _unpacked(self, messages: Mapping[str, Message]) -> dict[str, Message]:
+        """Return the messages with what their tensors stand for.
+
+        Those whose beliefs are no probabilities are left out.
+        """
         good = {}
         for j, message in messages.items():
-            if "beliefs" not in message.tensors or are_probabilities(message.tensors["beliefs"]):
-                good[j] = message
-            else:
-                self.rejected["beliefs"] += 1
-                logger.warning("agent %s left out %s: no probabilities", self.name, message)
+            tensors = {
+                name: unpack(name, message.tensors, self.method.precision, self.dtype)
+                for name in ("latents", "all")
+                if name in message.tensors
+            }
+            if "beliefs" in message.tensors:
+                precision = self._belief_precision
+                tensors["beliefs"] = unpack("beliefs", message.tensors, precision, self.dtype)
+                if not are_probabilities(tensors["beliefs"]):
+                    self.rejected["beliefs"] += 1
+                    logger.warning("agent %s left out %s: no probabilities", self.name, message)
+                    continue
+            good[j] = replace(message, tensors=tensors)
         return good
 
     def _belief_loss(
@@ -247,22 +275,28 @@ class SheafNode(Node):
             raise InputError(f"agent {self.name!r}: receive() comes after send() of the same round")
         return self._own if graph else self._own.detach()
 
+    def _is_exchanged(self, round: int) -> bool:
+        return round % self.method.exchange_every == 0
+
+    def _fit_number(self, round: int) -> int | None:
+        """Return how many fits came before this round's, if it has one; policies see exchanges."""
+        every = self.method.exchange_every
+        per_epoch = max(1, self.setting.rounds_per_epoch // every)
+        return self.method.maps.fit_number(round // every, per_epoch)
+
     def _sends_all(self, round: int) -> bool:
-        policy = self.method.maps
-        return (
-            policy.source == "all"
-            and policy.fit_number(round, self.setting.rounds_per_epoch) is not None
-        )
+        return self.method.maps.source == "all" and self._fit_number(round) is not None
 
     def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
-        specs = {}
+        count, total, dtype = self.policy.count, self.setting.pilots.total, self.dtype
+        precision, specs = self.method.precision, {}
         for j, end in self.ends.items():
-            expected = {"latents": TensorSpec(self.dtype, (self.policy.count, end.width))}
+            expected = packed_specs("latents", count, end.width, precision, dtype)
             if classes := self.peers[j]["classes"]:
-                expected["beliefs"] = TensorSpec(self.dtype, (self.policy.count, classes))
+                beliefs = self._belief_precision
+                expected |= packed_specs("beliefs", count, classes, beliefs, dtype)
             if self._sends_all(round):
-                shape = (self.setting.pilots.total, end.width)
-                expected["all"] = TensorSpec(self.dtype, shape)
+                expected |= packed_specs("all", total, end.width, precision, dtype)
             specs[j] = expected
         return specs
 
@@ -298,15 +332,6 @@ class SheafNode(Node):
                     UndeterminedMapWarning,
                     stacklevel=2,
                 )
-
-
-def _selection_digest(policy: PilotPolicy) -> str:
-    """Return what tells apart policies, or seeds, that choose other pilots."""
-    content = blake2b(digest_size=16)
-    for selection in map(policy.select, range(4)):
-        groups = None if selection.groups is None else selection.groups.tolist()
-        content.update(f"{selection.indices.tolist()} {groups}".encode())
-    return content.hexdigest()
 
 
 def _in_frame(message: Message) -> bool:

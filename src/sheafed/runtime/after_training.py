@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from typing import Literal
 
 from sheafed.exchange import Exchange
@@ -15,15 +14,6 @@ COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private":
 """What tables call a whitening that is fitted on the pilots, or on private training data."""
 
 FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
-
-
-@contextmanager
-def at_rest(nodes: Mapping[str, Node]) -> Iterator[None]:
-    """Promise that no encoder changes meanwhile."""
-    with ExitStack() as stack:
-        for node in nodes.values():
-            stack.enter_context(node.at_rest())
-        yield
 
 
 def align_after_training(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> None:
@@ -53,12 +43,11 @@ def compare_whitenings(
         return {}
     sent, chosen = exchange.ledger.state(), post_hoc[0].source
     columns = {}
-    with at_rest(nodes):
-        for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
-            for node in post_hoc:
-                node.source = source
-            align_after_training(nodes, exchange, round + extra)
-            figures = evaluate(nodes, "test", ceiling=False).summary()
-            columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
+    for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
+        for node in post_hoc:
+            node.source = source
+        align_after_training(nodes, exchange, round + extra)
+        figures = evaluate(nodes, "test", ceiling=False).summary()
+        columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
     exchange.ledger.restore(sent)
     return columns

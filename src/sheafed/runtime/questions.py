@@ -15,7 +15,7 @@ import torch
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
 from sheafed.methods.node import Node, latent_dtype
-from sheafed.runtime.evaluation import Split, local_samples, normalised_residual
+from sheafed.runtime.evaluation import Split, local_samples, normalised_residual, probes
 
 QUESTION, ANSWER, PILOTS = "question", "answer", "pilots"
 """The kinds of these messages, the first two followed by the name of the split."""
@@ -73,8 +73,8 @@ def mark(
 
 @torch.no_grad()
 def show_pilots(node: Node, round: int) -> Iterator[Message]:
-    """Send the white latents of all pilots to the heads of the own edges."""
-    white = node.white_pilots()
+    """Send the white latents of the probes to the heads of the own edges."""
+    white = node.white_pilots(probes(node.setting.pilots.total))
     energy = {"energy": float(white.square().sum())}
     for neighbour in node.neighbours:
         if node.edge(neighbour).tail == node.name:
@@ -85,10 +85,10 @@ def show_pilots(node: Node, round: int) -> Iterator[Message]:
 @torch.no_grad()
 def compare_pilots(node: Node, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
     """Return the misalignment of the edges to those tails that have shown their pilots."""
-    total, dtype = node.setting.pilots.total, latent_dtype(node.agent)
-    expected = {j: {"latents": TensorSpec(dtype, (total, node.ends[j].width))} for j in inbox}
+    chosen, dtype = probes(node.setting.pilots.total), latent_dtype(node.agent)
+    expected = {j: {"latents": TensorSpec(dtype, (len(chosen), node.ends[j].width))} for j in inbox}
     shown = node.accepted(round, PILOTS, inbox, expected)
-    white = node.white_pilots() if shown else None
+    white = node.white_pilots(chosen) if shown else None
     found = {}
     for neighbour, message in shown.items():
         energy = message.fields.get("energy")

@@ -18,7 +18,7 @@ from sheafed.errors import InputError, RunExistsError
 from sheafed.exchange import Exchange, LocalExchange
 from sheafed.files import write_atomically
 from sheafed.methods.node import HELLO, ROUND, Method, Node, Setting
-from sheafed.runtime.after_training import align_after_training, at_rest, compare_whitenings
+from sheafed.runtime.after_training import align_after_training, compare_whitenings
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
 from sheafed.runtime.checkpoint import save_checkpoint
 from sheafed.runtime.evaluation import evaluate, mean
@@ -108,8 +108,7 @@ def train(
             for observer in observers:
                 observer.on_round(run, log)
             if _is_due(run, evaluate_every):
-                with at_rest(nodes):
-                    record = _record(run, exchange, totals, ceiling)
+                record = _record(run, exchange, totals, ceiling)
                 totals = {}
                 run.metrics.append(record)
                 votes = [observer.on_evaluation(run, record) for observer in observers]
