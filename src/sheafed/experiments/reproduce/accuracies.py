@@ -73,9 +73,10 @@ def points(plan: Plan, runs: Path) -> list[Point]:
 
 def sizes(plan: Plan, runs: Path) -> list[int]:
     """Return how many training samples the agents had, in all runs that finished."""
+    search = plan.search()
     counts = {
         agent["training_samples"]
-        for trial in plan.search()
+        for trial in [*search, *plan.repetitions(search)]
         if is_done(trial, runs)
         for agent in read_summary(trial, runs)["agents"].values()
     }

@@ -19,6 +19,7 @@ from sheafed.experiments.config import Experiment
 from sheafed.experiments.outcome import is_done, read_summary
 from sheafed.experiments.presets import read_experiment
 from sheafed.experiments.reproduce.drawing import save
+from sheafed.experiments.reproduce.words import percent
 from sheafed.experiments.runner import Runner, failure
 from sheafed.experiments.sweep import Trial, check_unchanged
 from sheafed.files import write_atomically
@@ -29,7 +30,7 @@ HALF, SINGLE, INDEX, SIGN = 2, 4, 8, 1
 """Bytes of a number: at rest in the paper, in training, of a chosen row, of a column's sign."""
 SHARE = 0.6
 """Of the available memory: what a run may take."""
-OUT_OF_MEMORY = ("MemoryError", "allocate memory", "bad_alloc")
+OUT_OF_MEMORY = ("MemoryError", "allocate memory", "bad_alloc", "failed to map segment")
 
 Edges = Iterable[tuple[str, str]]
 
@@ -212,8 +213,8 @@ def _draw(
 def _note(plan: Plan, sizes: Mapping[str, int], exchanges: int) -> str:
     experiment = plan.experiment()
     return (
-        f"{plan.scale}: {len(sizes)} agents, {experiment.data.use:.0%} of the training data of "
-        f"{experiment.data.name}, {exchanges} rounds, 1 seed"
+        f"{plan.scale}: {len(sizes)} agents, {percent(experiment.data.use)} of the training data "
+        f"of {experiment.data.name}, {exchanges} rounds, 1 seed"
     )
 
 
@@ -254,7 +255,7 @@ def _paragraph(
         "bytes per row for the start), each with the parameters in single precision. Measured: "
         "the peak resident memory of a whole process, with libraries, data, training, evaluation "
         f"and checkpoint, that trains Sheaf-FMTL for {experiment.training.epochs} epoch(s) of "
-        f"{exchanges} rounds on {experiment.data.use:.0%} of the training data of "
+        f"{exchanges} rounds on {percent(experiment.data.use)} of the training data of "
         f"{experiment.data.name} with an exchange in every round, in the rank-one form; one run "
         f"per gamma ({', '.join(plan.gammas)}), one at a time, seed {plan.seed}, "
         f"{experiment.training.threads} torch thread(s). Available memory when drawn: "

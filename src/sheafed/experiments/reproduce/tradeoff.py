@@ -165,8 +165,13 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     """
     world = build(experiment)
     method = experiment.method.build()
-    if not isinstance(method, SheafFRL):
+    if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
         raise ConfigError(f"the trade-off is Sheaf-FRL's, got method.name={experiment.method.name}")
+    if method.beliefs or method.exchange_every != 1 or method.precision != "full":
+        raise ConfigError(
+            "the formulas of tab:tradeoff are of latents in full precision in every round; leave "
+            "out method.beliefs, method.exchange_every and method.precision"
+        )
     observed = Observed(method)
     run = train(
         world.agents,
@@ -181,7 +186,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     dims = {agent.name: agent.dimension for agent in world.agents}
     edges = orient(world.graph, dims)
     homogeneous = len(set(dims.values())) == 1
-    pilots = min(int(method.pilots), world.pilots.total) if isinstance(method.pilots, int) else 0
+    pilots = min(method.pilots, world.pilots.total)
     updates = rounds if method.privacy == "standard" else rounds // 2
     found = {}
     for name, d in dims.items():

@@ -8,12 +8,18 @@ from sheafed.experiments.build import agent_names
 from sheafed.experiments.reproduce.plan import Plan
 
 
+def percent(fraction: float) -> str:
+    """Return a fraction as people write it."""
+    return f"{100 * fraction:g}%"
+
+
 def note(plan: Plan) -> str:
     """Return the line that stands on the figure."""
     first = plan.experiment(plan.variant(plan.curves[0], plan.values[0]))
     return (
-        f"{plan.scale}: {len(agent_names(first))} agents, {first.data.use:.0%} of the training "
-        f"data of {first.data.name}, {first.training.epochs} epochs, {len(plan.seeds)} seeds"
+        f"{plan.scale}: {len(agent_names(first))} agents, {percent(first.data.use)} of the "
+        f"training data of {first.data.name}, {first.training.epochs} epochs, "
+        f"{len(plan.seeds)} seeds"
     )
 
 
@@ -36,8 +42,8 @@ def paragraph(plan: Plan, samples: Sequence[int]) -> str:
         f"{plan.title} at scale {plan.scale}.",
         f"Data: {first.data.name}, {first.data.partition}"
         + ("" if plan.axis == "data.shift" else f" with s = {first.data.shift:g}")
-        + f", {first.data.pilots:.0%} of the samples as pilots; {first.data.use:.0%} of each "
-        f"agent's training samples were used ({held} per agent).",
+        + f", {percent(first.data.pilots)} of the samples as pilots; {percent(first.data.use)} of "
+        f"each agent's training samples were used ({held} per agent).",
         f"Agents: {len(names)} of the family {first.model.family} ({', '.join(names)}).",
         f"Axis: {plan.axis} = {', '.join(plan.values)}.",
         f"Training: {table.epochs} epochs, {table.optimizer} with learning rate "
