@@ -55,11 +55,10 @@ def test_a_row_without_the_chosen_key_and_one_with(sweep, tmp_path, in_process):
 def test_a_search_goes_on_with_its_runs(sweep, tmp_path, in_process):
     command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
     command += ["--variant", "method.name=comfed", "--search", "method.penalty=1e-5..1"]
-    code, printed, _ = sweep(*command, "--trials", "1")
+    code, _, _ = sweep(*command, "--trials", "1")
     assert code == 0
-    assert "1 runs" in printed
     (first,) = (tmp_path / "s").glob("name=comfed_penalty=*")
-    code, printed, _ = sweep(*command, "--trials", "2")
+    code, _, _ = sweep(*command, "--trials", "2")
     assert code == 0
     assert len(in_process) == 2
     both = set((tmp_path / "s").glob("name=comfed_penalty=*"))

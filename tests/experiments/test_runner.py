@@ -7,7 +7,8 @@ from threading import Event
 
 import pytest
 
-from sheafed.errors import SweepError
+from sheafed.errors import ConfigError, SweepError
+from sheafed.experiments.config import CONFIG
 from sheafed.experiments.outcome import is_done
 from sheafed.experiments.runner import FAILURE, Runner, failure
 from sheafed.experiments.sweep import Trial
@@ -15,7 +16,10 @@ from sheafed.experiments.sweep import Trial
 
 def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     good, bad = Trial((), (), 0), Trial(("data.name=cifar",), (), 0)
-    with Runner(three, ["training.ceiling=false"], tmp_path / "s", 2) as runner:
+    runner = Runner(three, ["training.ceiling=false"], tmp_path / "s", 2)
+    (runner.out / good.directory).mkdir(parents=True)
+    (runner.out / good.directory / FAILURE).write_text("an earlier one")
+    with runner:
         runner.run([good, bad, good])
     printed = capsys.readouterr().out
     assert "1/2" in printed
@@ -25,13 +29,17 @@ def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     assert "no data set named 'cifar'" in failure(bad, runner.out)
     summary = json.loads((runner.out / good.directory / "summary.json").read_text())
     assert {edge["ceiling"] for edge in summary["edges"]} == {None}
-    (runner.out / good.directory / "summary.json").unlink()
-    (runner.out / good.directory / FAILURE).write_text("an earlier one")
-    with Runner(three, ["training.ceiling=false"], runner.out, 1) as runner:
-        runner.run([good])
-    assert failure(good, runner.out) is None
-    again = json.loads((runner.out / good.directory / "summary.json").read_text())
-    assert again["private_accuracy"] == summary["private_accuracy"]
+
+
+def test_runs_of_another_config_are_not_mixed_in(tmp_path, three):
+    trial, runner = Trial((), (), 0), Runner(three, [], tmp_path, 1)
+    runner.check(trial)
+    directory = tmp_path / trial.directory
+    directory.mkdir(parents=True)
+    (directory / CONFIG).write_text(runner.experiment(trial.overrides).model_dump_json())
+    runner.check(trial)
+    with pytest.raises(ConfigError, match="seed-0 was run with another config"):
+        Runner(three, ["training.epochs=3"], tmp_path, 1).check(trial)
 
 
 def test_one_command_at_a_time_also_after_the_first_was_killed(tmp_path, three):

@@ -1,9 +1,8 @@
 import pytest
 
 from sheafed.errors import ConfigError
-from sheafed.experiments.config import CONFIG
 from sheafed.experiments.presets import preset
-from sheafed.experiments.sweep import Trial, check_unchanged, plan, rows, without_choice
+from sheafed.experiments.sweep import Trial, plan, rows, without_choice
 
 METHODS = [("method.name=sheaf-frl",), ("method.name=non-cooperative",)]
 
@@ -53,17 +52,6 @@ def test_directories_are_readable_safe_and_differ():
     for directory in odd:
         assert ".." not in directory.split("/")
         assert len(directory.split("/")) == 2
-
-
-def test_runs_of_another_config_are_not_mixed_in(tmp_path):
-    trial = Trial((), (), 0)
-    check_unchanged(trial, tmp_path, read([]))
-    directory = tmp_path / trial.directory
-    directory.mkdir(parents=True)
-    (directory / CONFIG).write_text(read([]).model_dump_json())
-    check_unchanged(trial, tmp_path, read([]))
-    with pytest.raises(ConfigError, match=r"seed-0 was run with another config"):
-        check_unchanged(trial, tmp_path, read(["training.epochs=3"]))
 
 
 @pytest.mark.parametrize("option", ["data.shift", "=1", "data.shift=", "data.shift=1,,2"])

@@ -15,8 +15,10 @@ from threading import Lock
 from types import TracebackType
 from typing import TypeVar
 
-from sheafed.errors import SweepError
+from sheafed.errors import ConfigError, SweepError
+from sheafed.experiments.config import CONFIG, Experiment
 from sheafed.experiments.outcome import is_done
+from sheafed.experiments.presets import read_experiment
 from sheafed.experiments.sweep import Trial
 from sheafed.files import write_atomically
 
@@ -77,6 +79,20 @@ class Runner:
         trace: TracebackType | None,
     ) -> None:
         os.close(self._lock)
+
+    def experiment(self, overrides: Sequence[str]) -> Experiment:
+        """Return what a run with these further overrides is."""
+        return read_experiment(self.config, (*self.overrides, *overrides))
+
+    def check(self, trial: Trial) -> None:
+        """Raise on a trial that cannot be, or whose directory holds a run of another config."""
+        experiment = self.experiment(trial.overrides)
+        path = self.out / trial.directory / CONFIG
+        if path.exists() and Experiment.model_validate_json(path.read_text()) != experiment:
+            raise ConfigError(
+                f"{path.parent} was run with another config; repeat the command with the same, or "
+                "choose another --out"
+            )
 
     def run(self, trials: Iterable[Trial]) -> None:
         """Run those that are not done."""

@@ -12,7 +12,9 @@ from types import ModuleType
 
 from sheafed.domain.seeds import derive
 from sheafed.errors import ConfigError, MissingPartError
-from sheafed.experiments.sweep import Overrides, Trial
+from sheafed.experiments.outcome import validation_score
+from sheafed.experiments.runner import Runner
+from sheafed.experiments.sweep import Overrides, Trial, applicable
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,32 @@ def search(
             study.tell(asked, reached)
         trials.append(trial)
     return trials
+
+
+def search_all(
+    runner: Runner,
+    variants: Sequence[Overrides],
+    ranges: Sequence[Range],
+    number: int,
+    seeds: Sequence[int],
+) -> list[Trial]:
+    """Search for every variant and seed, as many at a time as the runner has jobs."""
+    load_optuna()
+    by_key = {r.key: r for r in ranges}
+    own = {v: [by_key[k] for k in applicable(list(by_key), runner.experiment(v))] for v in variants}
+    for variant, sought in own.items():  # a mistake in the last one shows before the first run
+        for ends in ([(r.key, r.low) for r in sought], [(r.key, r.high) for r in sought]):
+            runner.experiment((*variant, *(f"{key}={value!r}" for key, value in ends)))
+
+    def score(trial: Trial) -> float | None:
+        runner.check(trial)
+        return validation_score(trial, runner.out) if runner.ensure(trial) else None
+
+    with runner:
+        runner.expect(len(seeds) * sum(number if sought else 1 for sought in own.values()))
+        pairs = [(variant, seed) for variant in variants for seed in seeds]
+        found = runner.map(lambda pair: search(*pair, own[pair[0]], number, score), pairs)
+    return [trial for trials in found for trial in trials]
 
 
 def load_optuna() -> ModuleType:

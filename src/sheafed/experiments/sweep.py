@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
-from pathlib import Path
 
 from sheafed.errors import ConfigError
-from sheafed.experiments.config import CONFIG, Experiment
+from sheafed.experiments.config import Experiment
 
 Overrides = tuple[str, ...]
 """Some `table.key=value`."""
@@ -74,7 +73,7 @@ def plan(
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
-    options = {_key(option): _values(option) for option in choose}
+    options = {key_of(option): _values(option) for option in choose}
     trials = []
     for variant in variants:
         own = applicable(list(options), read(variant))
@@ -108,17 +107,8 @@ def without_choice(
     return missing
 
 
-def check_unchanged(trial: Trial, out: Path, experiment: Experiment) -> None:
-    """Refuse to mix runs of two configs: what is in a trial's directory must be of this one."""
-    path = out / trial.directory / CONFIG
-    if path.exists() and Experiment.model_validate_json(path.read_text()) != experiment:
-        raise ConfigError(
-            f"{path.parent} was run with another config; repeat the sweep with the same, or choose "
-            "another --out"
-        )
-
-
-def _key(option: str) -> str:
+def key_of(option: str) -> str:
+    """Return the key of `table.key=...`."""
     return option.partition("=")[0].strip()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sheafed.experiments.outcome import Row, average, best, is_done, read_summary, with_deviation
 from sheafed.experiments.reproduce.plan import Curve, Plan
 from sheafed.experiments.runner import Runner, failure
-from sheafed.experiments.sweep import Trial, check_unchanged
+from sheafed.experiments.sweep import Trial
 
 RUNS = "runs"
 
@@ -32,9 +32,10 @@ def run(plan: Plan, out: Path, jobs: int) -> list[Point]:
     """Run what is missing of a plan and return its points."""
     search = plan.search()
     runs = out / RUNS
+    runner = Runner(plan.config, plan.settings, runs, jobs)
     for trial in [*search, *plan.repetitions(search)]:
-        check_unchanged(trial, runs, plan.experiment(trial.overrides))
-    with Runner(plan.config, plan.settings, runs, jobs) as runner:
+        runner.check(trial)
+    with runner:
         done = sum(is_done(trial, runs) for trial in search)
         print(f"choosing lambda with seed {plan.seeds[0]}: {len(search)} runs, {done} done")
         runner.run(search)

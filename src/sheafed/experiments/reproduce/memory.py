@@ -21,7 +21,7 @@ from sheafed.experiments.presets import read_experiment
 from sheafed.experiments.reproduce.drawing import save
 from sheafed.experiments.reproduce.words import percent
 from sheafed.experiments.runner import Runner, failure
-from sheafed.experiments.sweep import Trial, check_unchanged
+from sheafed.experiments.sweep import Trial
 from sheafed.files import write_atomically
 from sheafed.methods.sheaf_fmtl import edge_size
 
@@ -94,11 +94,12 @@ _METHOD = (
 def reproduce(plan: Plan, out: Path) -> str:
     """Measure what is missing, one run at a time, and write figure, table and paragraph."""
     runs, trials = out / "runs", plan.trials()
-    for trial in trials:
-        check_unchanged(trial, runs, plan.experiment(trial.overrides))
     available = available_memory()
     bound = plan.bound or int(SHARE * available)
-    with Runner(plan.config, plan.settings, runs, jobs=1, memory=bound) as runner:
+    runner = Runner(plan.config, plan.settings, runs, jobs=1, memory=bound)
+    for trial in trials:
+        runner.check(trial)
+    with runner:
         runner.run(trials)
     world = build(plan.experiment(trials[0].overrides))
     sizes, edges = parameter_counts(world), list(world.graph.edges)
