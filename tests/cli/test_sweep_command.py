@@ -39,6 +39,46 @@ def test_failed_runs_are_told(sweep):
     assert "no run of the config with seed 0 has finished" in complaint
 
 
+def test_a_row_without_the_chosen_key_and_one_with(sweep, tmp_path, in_process):
+    command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
+    command += ["--variant", "method.name=non-cooperative", "--variant", "method.name=comfed"]
+    code, printed, _ = sweep(*command, "--choose", "method.penalty=0.1")
+    assert code == 0
+    assert "method.penalty does not apply to method.name=non-cooperative" in printed
+    assert "2 runs, 0 done, 2 to go" in printed
+    assert len(list((tmp_path / "s").glob("name=comfed_penalty=0.1-*"))) == 1
+    code, _, complaint = sweep(*command[:-2], "--choose", "method.penalty=0.1")
+    assert code == 2
+    assert "method.penalty cannot be chosen: non-cooperative has no such option" in complaint
+
+
+def test_a_search_goes_on_with_its_runs(sweep, tmp_path, in_process):
+    command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
+    command += ["--variant", "method.name=comfed", "--search", "method.penalty=1e-5..1"]
+    code, _, _ = sweep(*command, "--trials", "1")
+    assert code == 0
+    (first,) = (tmp_path / "s").glob("name=comfed_penalty=*")
+    code, _, _ = sweep(*command, "--trials", "2")
+    assert code == 0
+    assert len(in_process) == 2
+    both = set((tmp_path / "s").glob("name=comfed_penalty=*"))
+    assert first in both
+    assert len(both) == 2
+    value = float(first.name.split("penalty=")[1].rsplit("-", 1)[0])
+    assert 1e-5 <= value <= 1
+
+
+def test_a_search_is_checked_before_the_first_run(sweep, tmp_path):
+    command = ["digits", "--out", "s", "--search"]
+    code, _, complaint = sweep(*command, "data.shift=0.1..7")
+    assert code == 2
+    assert "data.shift is 7" in complaint
+    code, _, complaint = sweep(*command, "data.shift=0.1..1", "--choose", "method.penalty=1")
+    assert code == 2
+    assert "exclude each other" in complaint
+    assert not (tmp_path / "s").exists()
+
+
 def test_bad_seeds(sweep):
     code, _, complaint = sweep("digits", "--out", "s", "--seeds", "a")
     assert code == 2

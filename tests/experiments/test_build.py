@@ -49,6 +49,13 @@ def test_the_digits_preset():
         assert abs(len(d.train) / total - 0.6) < 0.05
 
 
+def test_some_members_of_a_family(mnist_shaped):
+    some = ["agent-12", "agent-02"]
+    world = build(parse({"model": {"family": "network", "members": some}}))
+    assert {a.name: a.dimension for a in world.agents} == {"agent-12": 80, "agent-02": 64}
+    assert set(world.partition) == set(world.graph.nodes) == set(some)
+
+
 def test_the_network_preset(mnist_shaped):
     world = build(preset("network"))
     assert len(world.agents) == 15

@@ -32,6 +32,8 @@ def test_overrides_do_not_change_what_was_given():
     ("override", "text"),
     [
         ("training.epochs=0", "training.epochs is 0: .* greater than or equal to 1"),
+        ('model.members=["ada", "zoe"]', "model.members is .*zoe.*, which are .'ada', 'bo', 'cy'"),
+        ('model.members=["ada", "ada"]', "model.members is .* must be different agents"),
         ("data.shift=2", "data.shift is 2: .* less than or equal to 1"),
         ("method.name=foo", "method.name is 'foo', must be one of 'sheaf-frl'"),
         ("method.penaltyy=3", "method.penaltyy is not a key; there are name, penalty"),
@@ -78,3 +80,12 @@ def test_presets_are_valid(name):
 def test_unknown_preset():
     with pytest.raises(ConfigError, match="digits, pair, network"):
         preset("mnist")
+
+
+def test_members_of_a_family_or_agents_of_your_own():
+    agents = [{"name": "zoe", "widths": [4]}]
+    with pytest.raises(ConfigError, match="not both"):
+        parse({"model": {"agents": agents, "members": ["ada"]}})
+    with pytest.raises(ConfigError, match=r"model.family is 'six'") as refused:
+        parse({"model": {"family": "six", "members": ["ada"]}})
+    assert "members" not in str(refused.value)

@@ -1,10 +1,10 @@
-"""The command line: `sheafed run | new | sweep | align | send | data | report | doctor`."""
+"""The command line: `sheafed run`, `sweep`, `reproduce`, `align`, `report` and more."""
 
 import sys
 
 import typer
 
-from sheafed.cli import align, data, doctor, report, run, sweep
+from sheafed.cli import align, data, doctor, report, reproduce, run, sweep
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("new")(run.new)
 app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
 app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("report")(report.report)

@@ -12,12 +12,12 @@ from rich.table import Table
 from sheafed.data.overview import draw_holdings, holdings
 from sheafed.errors import ConfigError, RunExistsError
 from sheafed.experiments.build import build
-from sheafed.experiments.config import Experiment, read
-from sheafed.experiments.presets import PRESETS, preset
+from sheafed.experiments.config import CONFIG, Experiment
+from sheafed.experiments.presets import PRESETS, read_experiment
 from sheafed.files import write_atomically
 from sheafed.runtime import ProgressBar, Run, train
 
-CONFIG, HOLDINGS = "config.json", "holdings.png"
+HOLDINGS = "holdings.png"
 
 
 def run(
@@ -30,7 +30,8 @@ def run(
     seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
 ) -> None:
     """Train a network as a config says, and evaluate it."""
-    experiment = read_experiment(config, overrides or [], seed)
+    chosen = [] if seed is None else [f"seed={seed}"]
+    experiment = read_experiment(config, [*(overrides or []), *chosen])
     torch.set_num_threads(experiment.training.threads)
     world = build(experiment)
     _remember(experiment, out, resume)
@@ -53,20 +54,6 @@ def run(
     )
     _print(finished, Console())
     print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; who holds what: {HOLDINGS}")
-
-
-def read_experiment(config: str, overrides: list[str], seed: int | None) -> Experiment:
-    """Read a file or a preset, with overrides."""
-    if seed is not None:
-        overrides = [*overrides, f"seed={seed}"]
-    if config in PRESETS:
-        return preset(config, overrides)
-    if not Path(config).exists():
-        raise ConfigError(
-            f"there is neither a file nor a preset named {config!r}; presets are "
-            f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
-        )
-    return read(Path(config), overrides)
 
 
 def _remember(experiment: Experiment, out: Path, resume: bool) -> None:

@@ -1,8 +1,6 @@
 """`sheafed sweep`: many runs of one config, a table in the end."""
 
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +8,11 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from sheafed.cli.run import read_experiment
 from sheafed.errors import SweepError
-from sheafed.experiments.sweep import Trial, as_csv, as_markdown, is_done, plan, tabulate
+from sheafed.experiments.outcome import as_csv, as_markdown, is_done, tabulate
+from sheafed.experiments.runner import Runner, failure
+from sheafed.experiments.search import parse_range, search_all
+from sheafed.experiments.sweep import Trial, key_of, plan, rows, without_choice
 from sheafed.files import write_atomically
 
 
@@ -30,6 +30,13 @@ def sweep(
         list[str] | None,
         typer.Option(help="table.key=a,b,c: validation chooses one per row and seed"),
     ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help="table.key=low..high: like --choose, but optuna proposes the values"),
+    ] = None,
+    number: Annotated[
+        int, typer.Option("--trials", min=1, help="runs of a --search, per row and seed")
+    ] = 12,
     seeds: Annotated[str, typer.Option(help="comma-separated")] = "0,1,2",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="table.key=value for all, repeatable")
@@ -37,40 +44,45 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, one thread each")] = 1,
 ) -> None:
     """Run what is missing of a grid of variants, candidates and seeds, then tabulate."""
-    trials = plan(vary or [], choose or [], _parse_seeds(seeds), variant or [])
-    for trial in trials:  # a mistake in the last variant shows before the first run
-        read_experiment(config, [*(overrides or []), *trial.overrides], None)
-    missing = [trial for trial in trials if not is_done(trial, out)]
-    print(f"{len(trials)} runs, {len(trials) - len(missing)} done, {len(missing)} to go")
-    with ThreadPoolExecutor(jobs) as pool:
-        failures = list(pool.map(lambda t: _run(config, overrides or [], t, out), missing))
-    failed = [failure for failure in failures if failure]
-    if failed:
-        print(
-            f"{len(failed)} of {len(missing)} runs failed; the others are kept, and the same "
-            f"command runs these again. The first: {failed[0]}",
-            file=sys.stderr,
-        )
-    rows = tabulate(trials, out)
-    write_atomically(out / "table.csv", as_csv(rows).encode())
-    write_atomically(out / "table.md", as_markdown(rows).encode())
-    Console().print(Markdown(as_markdown(rows)))
+    if choose and search:
+        raise SweepError("--choose and --search exclude each other; give one of them")
+    runner = Runner(config, overrides or [], out, jobs)
+    variants, numbers = rows(vary or [], variant or []), parse_seeds(seeds)
+    keys = [key_of(option) for option in choose or search or []]
+    for key, without in without_choice(keys, variants, runner.experiment).items():
+        for row in without:
+            print(f"{key} does not apply to {' '.join(row)}, which is run without it")
+    if search:
+        trials = search_all(runner, variants, [parse_range(s) for s in search], number, numbers)
+    else:
+        trials = plan(variants, choose or [], numbers, runner.experiment)
+        for trial in trials:  # a mistake in the last variant shows before the first run
+            runner.check(trial)
+        done = sum(is_done(trial, out) for trial in trials)
+        print(f"{len(trials)} runs, {done} done, {len(trials) - done} to go")
+        with runner:
+            runner.run(trials)
+    _complain(trials, out)
+    table = tabulate(trials, out)
+    write_atomically(out / "table.csv", as_csv(table).encode())
+    write_atomically(out / "table.md", as_markdown(table).encode())
+    Console().print(Markdown(as_markdown(table)))
     print(f"wrote {out / 'table.csv'} and {out / 'table.md'}")
 
 
-def _run(config: str, overrides: list[str], trial: Trial, out: Path) -> str | None:
-    """Run one trial in a process of its own; return what went wrong, if anything."""
-    directory = out / trial.directory
-    command = [sys.executable, "-m", "sheafed", "run", config, "--out", str(directory), "--resume"]
-    for override in (*overrides, *trial.overrides):
-        command += ["--set", override]
-    done = subprocess.run(command, capture_output=True, text=True)
-    state = "done" if done.returncode == 0 else "failed"
-    print(f"{state}: {' '.join(trial.overrides)}", flush=True)
-    return None if done.returncode == 0 else f"{directory}: {done.stderr.strip()[-2000:]}"
+def _complain(trials: list[Trial], out: Path) -> None:
+    failed = [trial for trial in trials if not is_done(trial, out)]
+    if failed:
+        print(
+            f"{len(failed)} of {len(trials)} runs failed; the others are kept, and the same "
+            f"command runs these again. The first: {failed[0].directory}: "
+            f"{failure(failed[0], out)}",
+            file=sys.stderr,
+        )
 
 
-def _parse_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Read numbers like 0,1,2."""
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError as problem:

@@ -15,7 +15,10 @@ from sheafed.domain.samples import Batch, DataOrder, Samples, as_local_data
 from sheafed.domain.seeds import generator
 from sheafed.errors import InputError, LatentSizeError, NonFiniteError
 
-CHUNK = 1024
+CHUNK = 128
+"""How many samples are encoded at once: with 1024 the activations of small images take memory that
+the system hands out and zeroes anew each time, and encoding twice as long."""
+
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 

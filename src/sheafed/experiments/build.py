@@ -42,7 +42,7 @@ class World:
 def build(experiment: Experiment) -> World:
     """Build everything an experiment names; the seed decides the data, weights and order."""
     samples = load(experiment.data.name)
-    specs = _specs(experiment, classes=len(samples.classes))
+    specs = specs_of(experiment, classes=len(samples.classes))
     pilots, partition = divide(experiment, samples.labels, specs)
     agents = [
         _agent(experiment, name, spec, samples, partition[name]) for name, spec in specs.items()
@@ -95,10 +95,20 @@ def divide(
     return pilots[torch.isin(labels[pilots], torch.tensor(common))], partition
 
 
-def _specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
+def agent_names(experiment: Experiment) -> list[str]:
+    """Return who takes part."""
+    table = experiment.model
+    if table.agents:
+        return [agent.name for agent in table.agents]
+    return list(table.members or family(table.family, table.bottleneck))
+
+
+def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
+    """Return the architectures and target classes of the agents, by name."""
     table = experiment.model
     if not table.agents:
-        return family(table.family, table.bottleneck)
+        everybody = family(table.family, table.bottleneck)
+        return {name: everybody[name] for name in table.members or everybody}
     return {
         agent.name: AgentSpec(
             encoder=agent.widths,

@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from sheafed.errors import ConfigError
+from sheafed.experiments.families import family
 from sheafed.experiments.methods import KINDS, MethodTable, SheafFRLTable
 from sheafed.experiments.tables import Count, Fraction, Positive, Table
+
+CONFIG = "config.json"
+"""Where the directory of a run keeps its experiment."""
 
 
 class Data(Table):
@@ -66,13 +70,27 @@ class Model(Table):
     `network` of fifteen (tab:agent_zoo). Ignored when `agents` are given."""
     bottleneck: Literal[16, 32, 64, 128, 256, 512] = 64
     """The latent size of the pair."""
+    members: tuple[str, ...] = ()
+    """Which agents of the family take part; all by default."""
     agents: tuple[AgentSpec, ...] = ()
+
+    @field_validator("members")
+    @classmethod
+    def _are_of_the_family(cls, members: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not {"family", "bottleneck"} <= set(info.data):
+            return members  # what is wrong is told already
+        names = list(family(info.data["family"], info.data["bottleneck"]))
+        if len(set(members)) != len(members) or not set(members) <= set(names):
+            raise ValueError(f"must be different agents of the family, which are {names}")
+        return members
 
     @model_validator(mode="after")
     def _names_differ(self) -> Model:
         names = [agent.name for agent in self.agents]
         if len(set(names)) != len(names):
             raise ValueError(f"agents must have different names, got {names}")
+        if names and self.members:
+            raise ValueError("give members of a family or agents of your own, not both")
         return self
 
 

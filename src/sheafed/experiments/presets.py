@@ -3,9 +3,10 @@
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
 from sheafed.errors import ConfigError
-from sheafed.experiments.config import Experiment, parse
+from sheafed.experiments.config import Experiment, parse, read
 
 PRESETS = ("digits", "pair", "network")
 
@@ -16,3 +17,15 @@ def preset(name: str, overrides: Sequence[str] = ()) -> Experiment:
         raise ConfigError(f"there is no preset named {name!r}; choose from {', '.join(PRESETS)}")
     file = resources.files("sheafed.experiments").joinpath("toml", f"{name}.toml")
     return parse(tomllib.loads(file.read_text()), overrides, origin=f"preset {name}")
+
+
+def read_experiment(config: str, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a file or a preset, with overrides."""
+    if config in PRESETS:
+        return preset(config, overrides)
+    if not Path(config).exists():
+        raise ConfigError(
+            f"there is neither a file nor a preset named {config!r}; presets are "
+            f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
+        )
+    return read(Path(config), overrides)

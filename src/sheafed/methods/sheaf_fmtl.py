@@ -13,8 +13,8 @@ kept as its seeded start and the rank-one terms added since, which is the same m
 (`sheafed.methods.low_rank_maps`). Beside models and messages that takes $n_i$ numbers per agent and
 exchange, whatever $\gamma$: 13.6 MB per exchange for the fifteen, 1.4 GB after 100, and as much
 again in every checkpoint. Peak resident memory of those agents, checkpoint included, is 1.2 GiB
-after 5 exchanges for $\gamma$ from 1e-4 to 3e-3, and 4.6 GiB after 100
-(`benchmarks/sheaf_fmtl_memory.py`).
+after 5 exchanges for $\gamma$ from 1e-4 to 3e-3, and 4.6 GiB after 100; `sheafed reproduce
+memory` measures it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+"""fig:hetero_bottleneck: accuracy of two agents against the size of their latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sheafed.experiments.reproduce.plan import (
+    BELIEFS,
+    COMFED_AS_WIDE,
+    DECADES,
+    FEDMUSCLE,
+    FEDPROTO,
+    NON_COOPERATIVE,
+    SHEAF_FMTL,
+    SHEAF_FRL,
+    Plan,
+)
+from sheafed.models.zoo import BOTTLENECKS
+
+
+def quick(seeds: Sequence[int]) -> Plan:
+    """Three sizes, a part of the data, a few epochs."""
+    return _plan(
+        "quick",
+        seeds,
+        settings=(
+            "data.use=0.08",
+            "data.pilots=0.02",
+            "training.epochs=10",
+            "training.evaluate_every=10",
+        ),
+        values=("16", "32", "64"),
+        penalties=("1e-3", "1e-2", "1e-1"),
+    )
+
+
+def paper(seeds: Sequence[int]) -> Plan:
+    """All sizes, all data, 20 epochs, as in app:exp_details."""
+    return _plan(
+        "paper",
+        seeds,
+        settings=("training.evaluate_every=20",),
+        values=tuple(map(str, BOTTLENECKS)),
+        penalties=DECADES,
+    )
+
+
+def _plan(
+    scale: str,
+    seeds: Sequence[int],
+    *,
+    settings: tuple[str, ...],
+    values: tuple[str, ...],
+    penalties: tuple[str, ...],
+) -> Plan:
+    curves = (NON_COOPERATIVE, SHEAF_FMTL, COMFED_AS_WIDE, FEDPROTO, FEDMUSCLE, SHEAF_FRL, BELIEFS)
+    return Plan(
+        name="bottleneck",
+        title="fig:hetero_bottleneck",
+        scale=scale,
+        config="pair",
+        settings=settings,
+        axis="model.bottleneck",
+        axis_label="latent size d",
+        values=values,
+        curves=curves,
+        penalties=penalties,
+        seeds=tuple(seeds),
+        degree_weighted=False,
+        logarithmic=True,
+    )

@@ -1,0 +1,363 @@
+"""tab:tradeoff: what privacy costs in bytes and in map updates, measured and by the formulas."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from sheafed.domain.graphs import incoming, orient, outgoing
+from sheafed.errors import ConfigError
+from sheafed.experiments.build import build, specs_of
+from sheafed.experiments.config import Experiment
+from sheafed.experiments.presets import read_experiment
+from sheafed.experiments.reproduce.drawing import save
+from sheafed.experiments.reproduce.shift import SMALL
+from sheafed.files import write_atomically
+from sheafed.methods import SheafFRL
+from sheafed.methods.maps import solve
+from sheafed.methods.node import ROUND, Node, Setting
+from sheafed.runtime import train
+
+FLOAT = 4
+Shape = tuple[int, int]
+Privacy = Literal["standard", "strict"]
+SIZES = ("heterogeneous", "homogeneous")
+PRIVACIES: tuple[Privacy, Privacy] = ("standard", "strict")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which agents are measured and for how long."""
+
+    scale: str
+    config: str
+    settings: tuple[str, ...]
+    rounds: int
+    seeds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.rounds % 2:
+            raise ConfigError(f"strict ends update in turn: rounds must be even, got {self.rounds}")
+
+    def experiment(self, sizes: str, privacy: Privacy, seed: int) -> Experiment:
+        """Return a cell of the table; the homogeneous agents are all of one architecture.
+
+        That is the one whose latent size is nearest to the mean, so that both rows are of the same
+        order; target classes, and with them the graph, stay.
+        """
+        overrides = (*self.settings, "method.name=sheaf-frl", f"method.privacy={privacy}")
+        experiment = read_experiment(self.config, (*overrides, f"seed={seed}"))
+        if sizes == "heterogeneous":
+            return experiment
+        specs = specs_of(experiment, classes=10)
+        mean = statistics.fmean(spec.latent for spec in specs.values())
+        one = min(specs.values(), key=lambda spec: abs(spec.latent - mean))
+        agents = [
+            {
+                "name": name,
+                "encoder": one.kind,
+                "widths": one.encoder,
+                "head": one.head,
+                "dropout": one.dropout,
+                "targets": spec.targets,
+            }
+            for name, spec in specs.items()
+        ]
+        content = experiment.model_dump() | {"model": {"agents": agents}}
+        return Experiment.model_validate(content)
+
+
+def quick(seeds: Sequence[int]) -> Plan:
+    """Five of the fifteen agents, a few rounds."""
+    members = ", ".join(f'"{name}"' for name in SMALL)
+    settings = (f"model.members=[{members}]", "data.use=0.05", "data.pilots=0.02")
+    return Plan("quick", "network", settings, rounds=10, seeds=tuple(seeds))
+
+
+def paper(seeds: Sequence[int]) -> Plan:
+    """The fifteen agents for an epoch."""
+    return Plan("paper", "network", (), rounds=48, seeds=tuple(seeds))
+
+
+@dataclass
+class MapUpdates:
+    """Solves Procrustes problems and notes their shapes and how long they took."""
+
+    shapes: list[Shape] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
+        """Solve one problem."""
+        began = time.perf_counter()
+        solution = solve(m, previous)
+        self.seconds += time.perf_counter() - began
+        self.shapes.append((m.shape[0], m.shape[1]))
+        return solution
+
+
+class Observed:
+    """Sheaf-FRL whose agents note, each for itself, what its map updates cost."""
+
+    def __init__(self, method: SheafFRL) -> None:
+        self.method = method
+        self.updates: dict[str, MapUpdates] = {}
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.method.name
+
+    def node(self, setting: Setting) -> Node:
+        """Return the program of one agent."""
+        own = self.updates.setdefault(setting.agent.name, MapUpdates())
+        return replace(self.method, solver=own).node(setting)
+
+
+def floats_sent(
+    privacy: Privacy, d: int, below: Sequence[int], above: Sequence[int], K: int
+) -> int:
+    r"""Return how many numbers agent i sends in a round (tab:tradeoff, communication).
+
+    Args:
+        privacy: the protocol.
+        d: d_i.
+        below: the sizes of N(i)^-, whose latents are not larger.
+        above: the sizes of N(i)^+.
+        K: pilots in a round.
+    """
+    if privacy == "standard":
+        return (len(below) + len(above)) * d * K
+    return len(below) * d * K + K * sum(above)
+
+
+def decompositions(
+    privacy: Privacy, homogeneous: bool, d: int, below: Sequence[int], above: Sequence[int]
+) -> list[Shape]:
+    """Return the shapes of the problems agent i solves until all its maps are fitted once.
+
+    Standard privacy does so in every round; strict ends take turns, so there it takes two.
+    """
+    if privacy == "strict":
+        return [(d, d)] * len(below) + [(other, d) for other in above]
+    if homogeneous:
+        return [(d, d)] * len(above)
+    return [(d, other) for other in below] + [(other, d) for other in above]
+
+
+def cost(shapes: Sequence[Shape]) -> int:
+    r"""Return $\sum d_\text{large} d_\text{small}^2$."""
+    return sum(rows * columns**2 for rows, columns in shapes)
+
+
+def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
+    """Train for some rounds; return by agent what it sent and solved, beside the formulas.
+
+    Bytes are those of tensors per round, without headers; decompositions, their cost and seconds
+    are per update of all maps of the agent.
+    """
+    world = build(experiment)
+    method = experiment.method.build()
+    if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
+        raise ConfigError(f"the trade-off is Sheaf-FRL's, got method.name={experiment.method.name}")
+    if method.beliefs or method.exchange_every != 1 or method.precision != "full":
+        raise ConfigError(
+            "the formulas of tab:tradeoff are of latents in full precision in every round; leave "
+            "out method.beliefs, method.exchange_every and method.precision"
+        )
+    observed = Observed(method)
+    run = train(
+        world.agents,
+        world.graph,
+        observed,
+        world.pilots,
+        epochs=1,
+        rounds_per_epoch=rounds,
+        seed=experiment.seed,
+        ceiling=False,
+    )
+    dims = {agent.name: agent.dimension for agent in world.agents}
+    edges = orient(world.graph, dims)
+    homogeneous = len(set(dims.values())) == 1
+    pilots = min(method.pilots, world.pilots.total)
+    updates = rounds if method.privacy == "standard" else rounds // 2
+    found = {}
+    for name, d in dims.items():
+        below = [dims[j] for j in incoming(edges, name)]
+        above = [dims[j] for j in outgoing(edges, name)]
+        sent = sum(
+            row.payload_bytes
+            for row in run.ledger.rows()
+            if row.kind == ROUND and row.sender == name
+        )
+        own = observed.updates[name]
+        expected = decompositions(method.privacy, homogeneous, d, below, above)
+        found[name] = {
+            "dimension": d,
+            "bytes": sent / rounds,
+            "bytes_formula": FLOAT * floats_sent(method.privacy, d, below, above, pilots),
+            "decompositions": len(own.shapes) / updates,
+            "decompositions_formula": len(expected),
+            "cost": cost(own.shapes) / updates,
+            "cost_formula": cost(expected),
+            "seconds": own.seconds / updates,
+        }
+    return found
+
+
+Cell = tuple[str, Privacy]
+Measurements = Mapping[tuple[str, Privacy, int], Mapping[str, Mapping[str, float]]]
+
+
+def reproduce(plan: Plan, out: Path) -> str:
+    """Measure what is missing, one cell at a time, and write figure, table and paragraph."""
+    found = {
+        (sizes, privacy, seed): _measured(plan, out, sizes, privacy, seed)
+        for sizes in SIZES
+        for privacy in PRIVACIES
+        for seed in plan.seeds
+    }
+    agents = len(next(iter(found.values())))
+    save(_draw(plan, found, agents), out, "tradeoff")
+    text = _paragraph(plan, found, agents)
+    write_atomically(out / "tradeoff.csv", _csv(found).encode())
+    write_atomically(out / "tradeoff.md", _markdown(found).encode())
+    write_atomically(out / "tradeoff.txt", text.encode())
+    return text
+
+
+def _measured(plan: Plan, out: Path, sizes: str, privacy: Privacy, seed: int) -> dict[str, Any]:
+    """Return the measurements of a cell, from its file if it has been measured."""
+    experiment = plan.experiment(sizes, privacy, seed)
+    path = out / "runs" / f"{sizes}-{privacy}-seed-{seed}.json"
+    made_of = {"rounds": plan.rounds, "experiment": experiment.model_dump(mode="json")}
+    if path.exists():
+        content: dict[str, Any] = json.loads(path.read_text())
+        if content["made_of"] != made_of:
+            raise ConfigError(f"{path} was measured with another config; choose another --out")
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"made_of": made_of, "agents": measure(experiment, plan.rounds)}
+        write_atomically(path, json.dumps(content, indent=2).encode())
+        print(f"done: {path.stem}", flush=True)
+    agents: dict[str, Any] = content["agents"]
+    return agents
+
+
+def _averages(found: Measurements, sizes: str, privacy: Privacy, key: str) -> list[float]:
+    """Return a figure's mean over agents, for each seed."""
+    return [
+        statistics.fmean(agent[key] for agent in agents.values())
+        for (s, p, _), agents in found.items()
+        if (s, p) == (sizes, privacy)
+    ]
+
+
+_PANELS = {
+    "bytes": ("KiB sent per agent and round", 1 / 1024),
+    "cost": ("cost of a map update, millions", 1e-6),
+    "seconds": ("ms per agent and map update", 1e3),
+}
+
+
+def _draw(plan: Plan, found: Measurements, agents: int) -> Figure:
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    colours = {"standard": "#56B4E9", "strict": "#D55E00"}
+    for axes, (key, (label, unit)) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):
+        for shift, privacy in ((-0.2, PRIVACIES[0]), (0.2, PRIVACIES[1])):
+            values = [_averages(found, sizes, privacy, key) for sizes in SIZES]
+            places = [place + shift for place in range(len(SIZES))]
+            axes.bar(
+                places,
+                [unit * statistics.fmean(v) for v in values],
+                width=0.36,
+                yerr=[unit * statistics.stdev(v) if len(v) > 1 else 0.0 for v in values],
+                capsize=3,
+                color=colours[privacy],
+                hatch="//" if privacy == "strict" else None,
+                edgecolor="black",
+                linewidth=0.6,
+                label=f"{privacy} privacy" if key == "bytes" else None,
+            )
+            if key != "seconds":
+                formula = [
+                    unit * statistics.fmean(_averages(found, sizes, privacy, f"{key}_formula"))
+                    for sizes in SIZES
+                ]
+                name = "formula of the paper" if (key, privacy) == ("bytes", "strict") else None
+                axes.plot(places, formula, "_", color="black", ms=26, mew=2, label=name)
+        axes.set_xticks(range(len(SIZES)), SIZES)
+        axes.set_title(label, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle(_note(plan, agents), fontsize=10)
+    return figure
+
+
+def _note(plan: Plan, agents: int) -> str:
+    return f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
+
+
+_COLUMNS = {
+    "bytes": "bytes per agent and round",
+    "decompositions": "decompositions per update",
+    "cost": "cost per update",
+}
+
+
+def _markdown(found: Measurements) -> str:
+    heads = ["latent sizes", "privacy"]
+    for title in _COLUMNS.values():
+        heads += [title, "formula"]
+    heads.append("ms per update")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for sizes in SIZES:
+        for privacy in PRIVACIES:
+            cells = [sizes, privacy]
+            for key in _COLUMNS:
+                for name in (key, f"{key}_formula"):
+                    mean = statistics.fmean(_averages(found, sizes, privacy, name))
+                    cells.append(f"{mean:,.1f}")
+            times = [1e3 * value for value in _averages(found, sizes, privacy, "seconds")]
+            spread = f" ± {statistics.stdev(times):.2f}" if len(times) > 1 else ""
+            cells.append(f"{statistics.fmean(times):.2f}{spread}")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _csv(found: Measurements) -> str:
+    keys = list(next(iter(next(iter(found.values())).values())))
+    lines = [",".join(["sizes", "privacy", "seed", "agent", *keys])]
+    for (sizes, privacy, seed), agents in found.items():
+        for name, figures in agents.items():
+            cells = [sizes, privacy, str(seed), name, *(repr(figures[key]) for key in keys)]
+            lines.append(",".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
+    def dims(sizes: str) -> str:
+        cell = found[sizes, "standard", plan.seeds[0]]
+        return ", ".join(str(d) for d in sorted({int(a["dimension"]) for a in cell.values()}))
+
+    experiment = plan.experiment("heterogeneous", "standard", plan.seeds[0])
+    return (
+        f"tab:tradeoff at scale {plan.scale}. {agents} agents of {plan.config} on "
+        f"{experiment.data.name} train by Sheaf-FRL for {plan.rounds} rounds, with seeds "
+        f"{', '.join(map(str, plan.seeds))}, one cell at a time, {experiment.training.threads} "
+        f"torch thread(s). Heterogeneous latent sizes: {dims('heterogeneous')}; homogeneous: "
+        f"{dims('homogeneous')}, all agents with the architecture whose latent size is nearest to "
+        "the mean, on the same graph. Bytes are those of the tensors in the ledger, without "
+        "headers. An update is the time in which all maps of an agent are fitted once: a round "
+        "under standard privacy, two under strict privacy, where the ends of an edge take turns. "
+        "The cost of a decomposition is the larger times the square of the smaller latent size. "
+        "Every agent solves its own problems, as on machines of their own. Figures are means over "
+        "agents, ± the standard deviation over seeds.\n"
+    )

@@ -1,0 +1,44 @@
+import pytest
+
+from sheafed.experiments import reproduce
+from sheafed.experiments.reproduce import tradeoff
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """The table of costs, for three small agents on digits."""
+    config = tmp_path / "three.toml"
+    config.write_text('[data]\npilots = 0.15\n[model]\nmembers = ["bo", "dee", "eli"]\n')
+
+    def plan(seeds):
+        return tradeoff.Plan("quick", str(config), (), rounds=2, seeds=tuple(seeds))
+
+    monkeypatch.setitem(reproduce.PLANS, ("tradeoff", "quick"), plan)
+
+
+def test_a_table_with_one_command(run, tiny, tmp_path):
+    code, printed, _ = run("reproduce", "tradeoff", "--out", "r", "--seeds", "3")
+    assert code == 0
+    for ending in ("png", "pdf", "csv", "md", "txt"):
+        assert (tmp_path / "r" / f"tradeoff.{ending}").stat().st_size > 100
+    paragraph = (tmp_path / "r" / "tradeoff.txt").read_text().strip()
+    assert "with seeds 3," in paragraph
+    assert paragraph in printed
+    assert "heterogeneous" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["figure", "--out", "r"], "figure"),
+        (["shift", "--out", "r", "--scale", "huge"], "huge"),
+        (["shift", "--out", "r", "--seeds", "1,1"], "different numbers"),
+        (["shift", "--out", "r", "--seeds", "one"], "'one'"),
+        (["shift"], "--out"),
+    ],
+)
+def test_what_cannot_be_asked_for(run, tmp_path, arguments, complaint):
+    code, _, said = run("reproduce", *arguments)
+    assert code == 2
+    assert complaint in said
+    assert not (tmp_path / "r").exists()
