@@ -84,6 +84,10 @@ class SweepError(SheafedError):
     """Some runs of a sweep cannot be made."""
 
 
+class BenchError(SheafedError):
+    """Something cannot be measured."""
+
+
 class HandshakeError(SheafedError):
     """Neighbours have not agreed on what they are about to do together."""
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from sheafed.cli import align, data, doctor, report, reproduce, run, sweep
+from sheafed.cli import align, bench, data, doctor, report, reproduce, run, sweep
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("report")(report.report)
+app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 

@@ -1,0 +1,85 @@
+"""`sheafed bench`: what is measured of speed, memory and bytes, against its targets."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sheafed.errors import BenchError
+from sheafed.experiments.bench import AGENTS, BENCHMARKS
+from sheafed.files import write_atomically
+
+
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="some of " + ", ".join(BENCHMARKS) + "; all if none")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="fewer repeats, noisier figures")] = False,
+    agents: Annotated[
+        str | None, typer.Option(help="sizes of the networks that growth compares")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="where to write the raw figures")
+    ] = None,
+) -> None:
+    """Measure, as ratios inside interleaved runs, one thread and one process per benchmark."""
+    unknown = sorted(set(names or []) - set(BENCHMARKS))
+    if unknown:
+        choices = ", ".join(BENCHMARKS)
+        raise BenchError(f"there is no benchmark {', '.join(unknown)}; there are {choices}")
+    counts = agents or ",".join(map(str, AGENTS[:3] if quick else AGENTS))
+    if not all(count.isdigit() and int(count) > 4 for count in counts.split(",")):
+        raise BenchError(f"--agents must be numbers above 4 like 15,50,200, got {counts!r}")
+    found: list[dict[str, Any]] = []
+    for name in names or BENCHMARKS:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        found += _measure(name, "quick" if quick else "full", counts)
+    Console().print(_table(found))
+    if json_file is not None:
+        content = {"machine": machine(), "quick": quick, "measurements": found}
+        write_atomically(json_file, json.dumps(content, indent=2).encode())
+        print(f"wrote {json_file}")
+
+
+def machine() -> dict[str, str | int]:
+    """Describe where the figures were taken."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count() or 0,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _measure(name: str, scale: str, counts: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "sheafed.experiments.bench", name, scale, counts]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise BenchError(f"{name} could not be measured: {done.stderr.strip()[-1000:]}")
+    measurements: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return measurements
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    about = machine()
+    table = Table(title=f"{about['processor']}, {about['cores']} cores, torch {about['torch']}")
+    for heading in ("", "what", "target", "measured", "verdict"):
+        table.add_column(heading)
+    for row in sorted(found, key=lambda row: row["target"]):
+        sign, unit = ("≤" if row["at_most"] else "≥"), row["unit"]
+        target, measured = f"{sign} {row['bound']:g} {unit}", f"{row['measured']:.2f} {unit}"
+        table.add_row(str(row["target"]), row["what"], target, measured, row["verdict"])
+    return table

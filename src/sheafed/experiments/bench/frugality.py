@@ -1,0 +1,56 @@
+"""How much fewer bytes buy the same communication accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from sheafed.experiments.bench.measurement import Measurement
+from sheafed.experiments.build import build
+from sheafed.experiments.presets import preset
+from sheafed.runtime import train
+
+FULL = ("method.exchange_every=1", "method.precision=full")
+FRUGAL = ("method.exchange_every=8", "method.precision=byte")
+CASES = {
+    "digits": ("digits",),
+    "the MNIST pair": ("pair", "model.bottleneck=16", "data.use=0.1", "training.epochs=10"),
+}
+
+
+def frugality(seeds: Sequence[int], epochs: int | None = None) -> list[Measurement]:
+    """Train with every pilot latent sent in full, and rarely in bytes; compare."""
+    found = []
+    for name, (config, *settings) in CASES.items():
+        shorter = [] if epochs is None else [f"training.epochs={epochs}"]
+        full, frugal = (
+            [_outcome(config, [*settings, *shorter, *way], seed) for seed in seeds]
+            for way in (FULL, FRUGAL)
+        )
+        accuracy = [fmean(a for a, _ in runs) for runs in (full, frugal)]
+        sent = [fmean(b for _, b in runs) for runs in (full, frugal)]
+        raw = {"full": full, "frugal": frugal, "seeds": list(seeds)}
+        what = f"bytes of float32 latents every round over frugal ones, {name}"
+        found.append(Measurement(7, what, 20.0, sent[0] / sent[1], at_most=False, raw=raw))
+        what = f"communication accuracy lost by that, {name}"
+        lost = 100 * (accuracy[0] - accuracy[1])
+        found.append(Measurement(7, what, 1.0, lost, unit="points"))
+    return found
+
+
+def _outcome(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int]:
+    """Return the communication accuracy and the bytes of one training."""
+    experiment = preset(config, [*overrides, f"seed={seed}"])
+    world = build(experiment)
+    run = train(
+        world.agents,
+        world.graph,
+        world.method,
+        world.pilots,
+        epochs=experiment.training.epochs,
+        seed=seed,
+        evaluate_every=experiment.training.epochs,
+        ceiling=False,
+    )
+    assert run.last is not None
+    return float(run.last["communication_accuracy"]), int(run.last["bytes_sent"])

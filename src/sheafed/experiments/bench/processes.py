@@ -1,0 +1,46 @@
+"""How much faster two processes are than one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from sheafed.errors import BenchError
+from sheafed.experiments.bench.measurement import Measurement
+
+SAME = ("metrics.jsonl", "last.safetensors")
+
+
+def throughput(repeats: int, use: float) -> list[Measurement]:
+    """Compare an epoch of the 15 agents on MNIST in one process and in two, by the clock."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    outcomes = set()
+    with tempfile.TemporaryDirectory() as directory:
+        for repeat in range(repeats):
+            for processes in seconds:
+                out = Path(directory) / f"{processes}-{repeat}"
+                seconds[processes].append(_epoch(processes, use, out))
+                outcomes.add(tuple((out / name).read_bytes() for name in SAME))
+    if len(outcomes) != 1:
+        raise BenchError("one process and two gave different results, which they must not")
+    gain = median(a / b for a, b in zip(seconds[1], seconds[2], strict=True))
+    what = "throughput of two processes over one, 15 agents, same results"
+    raw = {f"{count} processes": times for count, times in seconds.items()}
+    return [Measurement(3, what, 1.7, gain, at_most=False, raw=raw)]
+
+
+def _epoch(processes: int, use: float, out: Path) -> float:
+    """Return the seconds of an epoch, without those that the processes take to start."""
+    command = [sys.executable, "-m", "sheafed", "run", "network", "--out", str(out)]
+    changes = ("training.epochs=1", "training.ceiling=false", f"data.use={use}", "data.pilots=0.01")
+    for change in changes:
+        command += ["--set", change]
+    command += ["--processes", str(processes)] if processes > 1 else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"a run failed: {done.stderr.strip()[-500:]}")
+    return float(json.loads((out / "summary.json").read_text())["seconds"])

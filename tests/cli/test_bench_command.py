@@ -1,0 +1,37 @@
+"""`sheafed bench` from its arguments to its table and file."""
+
+import json
+import re
+
+import pytest
+
+from sheafed.cli import bench
+from sheafed.errors import BenchError
+
+
+def test_one_benchmark_in_a_process_of_its_own(tmp_path, capsys) -> None:
+    path = tmp_path / "bench.json"
+    bench.bench(["growth"], quick=True, agents="15,20", json_file=path)
+    content = json.loads(path.read_text())
+    time, memory = content["measurements"]
+    assert (time["target"], time["unit"], memory["unit"]) == (6, "times", "GiB")
+    assert time["verdict"] == ("ok" if time["measured"] <= time["bound"] else "short")
+    assert len(time["raw"]["large"]) == len(time["raw"]["small"]) == 2
+    assert 0 < memory["measured"] < 8
+    assert content["machine"]["cores"] > 0
+    shown = capsys.readouterr().out
+    assert re.search(r"verdict", shown)
+    assert f"{memory['measured']:.2f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("names", "agents", "message"),
+    [
+        (["speed"], None, "there is no benchmark speed; there are overhead, layout"),
+        (["growth"], "many", "--agents must be numbers above 4 like 15,50,200, got 'many'"),
+        (["growth"], "3", "must be numbers above 4"),
+    ],
+)
+def test_bad_arguments_are_named(names: list[str], agents: str | None, message: str) -> None:
+    with pytest.raises(BenchError, match=message):
+        bench.bench(names, quick=True, agents=agents)
