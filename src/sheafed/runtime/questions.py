@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
+from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
@@ -72,9 +73,12 @@ def mark(
 
 
 @torch.no_grad()
-def show_pilots(node: Node, round: int) -> Iterator[Message]:
-    """Send the white latents of all pilots to the heads of the own edges."""
-    white = node.white_pilots()
+def show_pilots(node: Node, round: int, white: Tensor | None = None) -> Iterator[Message]:
+    """Send the white latents of all pilots to the heads of the own edges.
+
+    Whoever has them already may give them, here and to `compare_pilots`: encoding takes a while.
+    """
+    white = node.white_pilots() if white is None else white
     energy = {"energy": float(white.square().sum())}
     for neighbour in node.neighbours:
         if node.edge(neighbour).tail == node.name:
@@ -83,12 +87,15 @@ def show_pilots(node: Node, round: int) -> Iterator[Message]:
 
 
 @torch.no_grad()
-def compare_pilots(node: Node, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+def compare_pilots(
+    node: Node, round: int, inbox: Mapping[str, Message], white: Tensor | None = None
+) -> dict[str, float]:
     """Return the misalignment of the edges to those tails that have shown their pilots."""
     total, dtype = node.setting.pilots.total, latent_dtype(node.agent)
     expected = {j: {"latents": TensorSpec(dtype, (total, node.ends[j].width))} for j in inbox}
     shown = node.accepted(round, PILOTS, inbox, expected)
-    white = node.white_pilots() if shown else None
+    if shown and white is None:
+        white = node.white_pilots()
     found = {}
     for neighbour, message in shown.items():
         energy = message.fields.get("energy")
