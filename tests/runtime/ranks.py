@@ -1,8 +1,8 @@
-"""Groups of real processes, forked where torch is loaded and warm: ranks.py, driven by its input.
+"""Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
 
-A line of input is a job, `{"size", "out", "timeout", "stop": {rank: round}, "kill": ..., options}`;
-a line of output is what became of its ranks: `[[exit code, message], ...]`. The ranks train the
-world of `worlds.py`, agents in turn on the ranks there are.
+A job is `{"case", "out", "size", "options", "timeout", "fate"}`: ranks train the world of
+`worlds.py`. A fate `[rank, step, signal]` is what a rank sends itself in the midst of a round. The
+answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one it is null.
 """
 
 import json
@@ -10,26 +10,74 @@ import os
 import signal
 import sys
 import tempfile
-import traceback
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed import FileStore
-from worlds import METHODS, PEOPLE, agents, pilots
+from worlds import EDGES, METHODS, agents, pilots, start
 
-from sheafed.errors import SheafedError
+from sheafed.domain.agent import Agent
 from sheafed.exchange import Ranks
-from sheafed.runtime import Callback, Cluster, Run, train
+from sheafed.runtime import Cluster, train
+
+Job = dict[str, Any]
 
 
-class Fate(Callback):
-    """Lets this rank freeze or die after some rounds."""
+def meet_fate(agent: Agent, step: int, number: int) -> None:
+    take = agent.next_batch
 
-    def __init__(self, signal_number: int, rounds: int) -> None:
-        self.signal_number, self.rounds = signal_number, rounds
+    def next_batch() -> Any:
+        if agent.steps == step:
+            os.kill(os.getpid(), number)
+        return take()
 
-    def on_round(self, run: Run, log: object) -> None:
-        if run.rounds == self.rounds:
-            os.kill(os.getpid(), self.signal_number)
+    agent.next_batch = next_batch
+
+
+def run_rank(job: Job, rank: int, store: Path) -> None:
+    ranks = Ranks(FileStore(str(store), job["size"]), rank, job["size"], job["timeout"])
+    with Cluster(ranks=ranks) as cluster:
+        names = cluster.place({agent.name: 1.0 for agent in agents()} if rank == 0 else None)
+        here = [agent for agent in agents() if agent.name in names]
+        if job["fate"] and job["fate"][0] == rank:
+            meet_fate(here[0], *job["fate"][1:])
+        options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "ceiling": False}
+        options |= job["options"]
+        method = METHODS[job["case"]]()
+        train(here, EDGES, method, pilots(), out=job["out"], group=cluster, **options)
+
+
+def start_rank(job: Job, rank: int, place: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        run_rank(job, rank, place / "store")
+    except Exception as problem:  # noqa: BLE001, it is reported
+        (place / str(rank)).write_text(f"{type(problem).__name__}: {problem}")
+        os._exit(1)
+    os._exit(0)
+
+
+def run_job(job: Job, place: Path) -> list[list[Any] | None]:
+    children = {start_rank(job, rank, place): rank for rank in range(job["size"])}
+    frozen = {job["fate"][0]} if job["fate"] and job["fate"][2] == signal.SIGSTOP else set()
+    ends: list[list[Any] | None] = [None] * job["size"]
+    while set(children.values()) != frozen:
+        child, status = os.wait()
+        rank = children.pop(child)
+        message = (place / str(rank)).read_text() if (place / str(rank)).exists() else ""
+        ends[rank] = [os.waitstatus_to_exitcode(status), message]
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return ends
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    start("beliefs", epochs=1)  # torch loads much of itself when it is first used
+    for line in sys.stdin:
+        with tempfile.TemporaryDirectory() as place:
+            print(json.dumps(run_job(json.loads(line), Path(place))), flush=True)
