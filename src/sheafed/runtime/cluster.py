@@ -58,6 +58,15 @@ class Cluster:
         """How many processes there are."""
         return self._ranks.size
 
+    @property
+    def homes(self) -> dict[str, int]:
+        """The rank of each agent, once that is known."""
+        return self._ranks.homes
+
+    def describe(self) -> list[str]:
+        """Return who lives where, a line for each rank, for people."""
+        return [self._ranks.describe(rank) for rank in range(self.size)]
+
     def place(self, costs: Mapping[str, float] | None) -> list[str]:
         """Return the agents that live here: rank 0 says what each costs, and all follow."""
         decided = self.gather(None if costs is None else balance(costs, self.size))[0]
