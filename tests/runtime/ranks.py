@@ -36,8 +36,8 @@ def meet_fate(agent: Agent, step: int, number: int) -> None:
 
 
 def run_rank(job: Job, rank: int, store: Path) -> None:
-    ranks = Ranks(FileStore(str(store), job["size"]), rank, job["size"], job["timeout"])
-    with Cluster(ranks=ranks) as cluster:
+    ranks = Ranks(FileStore(str(store), job["size"]), rank, job["size"])
+    with Cluster(job["timeout"], ranks) as cluster:
         names = cluster.place({agent.name: 1.0 for agent in agents()} if rank == 0 else None)
         here = [agent for agent in agents() if agent.name in names]
         if job["fate"] and job["fate"][0] == rank:

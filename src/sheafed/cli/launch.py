@@ -47,7 +47,8 @@ def launch(
             else f"ended with code {failure.exitcode}, see its message above"
         )
         raise ClusterError(
-            f"{who} {how}; go on from the last checkpoint with --resume, or let --max-restarts"
+            f"{who} {how}; go on from the last checkpoint with --resume, or have that done with "
+            "--max-restarts"
         ) from problem
 
 

@@ -14,6 +14,9 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from sheafed.errors import ClusterError, LostRankError
 
+START_UP = 900.0
+"""Seconds to wait for others at first: they may still be started, or load their data."""
+
 
 class Ranks:
     """This process among those of its group; on CPUs, by gloo.
@@ -22,11 +25,12 @@ class Ranks:
         store: where the processes find each other.
         rank: of this process.
         size: how many there are.
-        timeout: seconds to wait for another rank before the group ends.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: float) -> None:
-        self.rank, self.size, self.timeout = rank, size, timeout
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.timeout = START_UP
+        """Seconds to wait for another rank. May be changed."""
         self.homes: dict[str, int] = {}
         """The rank of each agent, once that is known: a lost rank is named with its agents."""
         try:
@@ -35,17 +39,17 @@ class Ranks:
                 store=store,
                 rank=rank,
                 world_size=size,
-                timeout=timedelta(seconds=timeout),
+                timeout=timedelta(seconds=START_UP),
             )
         except RuntimeError as problem:
             raise ClusterError(
                 f"rank {rank} of {size} cannot join its group ({_first_line(problem)}); start all "
-                "processes within the timeout, and on hosts with several network interfaces name "
-                "the one between them in GLOO_SOCKET_IFNAME"
+                f"within {START_UP:g} s, and on hosts with several network interfaces name the one "
+                "between them in GLOO_SOCKET_IFNAME"
             ) from problem
 
     @classmethod
-    def join(cls, timeout: float) -> Ranks:
+    def join(cls) -> Ranks:
         """Join the group for which torchrun has started this process."""
         try:
             rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -65,7 +69,7 @@ class Ranks:
                 port,
                 size,
                 is_master=rank == 0 and not shared,
-                timeout=timedelta(seconds=timeout),
+                timeout=timedelta(seconds=START_UP),
                 multi_tenant=True,
             )
         except RuntimeError as problem:
@@ -73,7 +77,7 @@ class Ranks:
                 f"rank {rank} of {size} cannot reach the store at {address}:{port} "
                 f"({_first_line(problem)}); check that address and the firewall"
             ) from problem
-        return cls(PrefixStore(f"sheafed/{attempt}/{size}", store), rank, size, timeout)
+        return cls(PrefixStore(f"sheafed/{attempt}/{size}", store), rank, size)
 
     @property
     def others(self) -> list[int]:
@@ -97,7 +101,7 @@ class Ranks:
         self._receive(received)
         for peer, work in sent:
             with self._awaiting(peer):
-                _wait(work)
+                self._wait(work)
         return {peer: content.numpy().tobytes() for peer, content in received.items()}
 
     def close(self) -> None:
@@ -117,7 +121,11 @@ class Ranks:
                 coming.append((peer, dist.irecv(tensor, peer)))
         for peer, work in coming:
             with self._awaiting(peer):
-                _wait(work)
+                self._wait(work)
+
+    def _wait(self, work: dist.Work | None) -> None:
+        if work is not None:  # None is for processes outside of the group
+            work.wait(timedelta(seconds=self.timeout))
 
     @contextmanager
     def _awaiting(self, peer: int) -> Iterator[None]:
@@ -131,8 +139,8 @@ class Ranks:
                     "slower; look at that process, or give a longer --timeout"
                 ) from problem
             raise LostRankError(
-                f"{me} has lost {who}: it was killed, or ended with a message of its own "
-                f"({_first_line(problem)}); go on from the last checkpoint with --resume"
+                f"{me} has lost {who}: it was killed, or ended with a message of its own; go on "
+                "from the last checkpoint with --resume"
             ) from problem
 
 
@@ -140,11 +148,6 @@ def _tensor(data: bytes) -> Tensor:
     return torch.frombuffer(
         bytearray(data), dtype=torch.uint8
     )  # torch warns about read-only memory
-
-
-def _wait(work: dist.Work | None) -> None:
-    if work is not None:  # as of a rank that is not in the group, which cannot be here
-        work.wait()
 
 
 def _first_line(problem: Exception) -> str:

@@ -25,7 +25,8 @@ class Cluster:
     """This process among those that torchrun has started; leave it with `close` or `with`.
 
     Args:
-        timeout: seconds to wait for another rank before the training ends with an error.
+        timeout: seconds to wait for another rank, once training has begun, before it ends with
+            an error.
         ranks: the processes, if they are not those of torchrun.
     """
 
@@ -34,7 +35,8 @@ class Cluster:
     def __init__(self, timeout: float = TIMEOUT, ranks: Ranks | None = None) -> None:
         if not timeout > 0:
             raise InputError(f"timeout must be positive, in seconds, got {timeout}")
-        self._ranks = ranks or Ranks.join(timeout)
+        self._ranks = ranks or Ranks.join()
+        self._timeout = timeout
         self._edges: list[tuple[str, str]] = []
 
     def __enter__(self) -> Cluster:
@@ -84,6 +86,7 @@ class Cluster:
     def exchange(self, homes: Mapping[str, int], graph: nx.Graph[str]) -> Exchange:
         """Return an exchange in which only neighbours' messages cross from rank to rank."""
         self._ranks.homes, self._edges = dict(homes), list(graph.edges)
+        self._ranks.timeout = self._timeout
         return self._exchange()
 
     def ledger(self, exchange: Exchange) -> Ledger:
