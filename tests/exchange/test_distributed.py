@@ -182,7 +182,7 @@ class TestReceiversHere(TestDistributedExchange):
 def test_no_topology_deadlocks_and_silence_is_no_obstacle(
     group: Group, kind: str, agents: int
 ) -> None:
-    edges, rounds = topology(kind, agents), 12
+    edges, rounds = topology(kind, agents), 7
     homes = {f"n{k}": k % SIZE for k in range(agents)}
     for other in group.others:
         other.begin("talk", kind, agents, homes, rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,12 +11,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from sheafed.errors import ClusterError, LostRankError
 
 START_UP = 900.0
 """Seconds to wait for others at first: they may still be started, or load their data."""
+
+BOARD = "sheafed"
 
 
 class Ranks:
@@ -59,25 +62,15 @@ class Ranks:
                 f"this process is in no group ({problem}); start it by "
                 "`torchrun --nproc-per-node N -m sheafed run ...` or `sheafed run --processes N`"
             ) from problem
-        # The store of torchrun's agent outlives a restart of the ranks, with what the dead ones
-        # wrote to it: every attempt gets a room of its own.
         shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         try:
-            store = TCPStore(
-                address,
-                port,
-                size,
-                is_master=rank == 0 and not shared,
-                timeout=timedelta(seconds=START_UP),
-                multi_tenant=True,
-            )
+            store = (_meet if shared else _store)(address, port, rank)
         except RuntimeError as problem:
             raise ClusterError(
                 f"rank {rank} of {size} cannot reach the store at {address}:{port} "
                 f"({_first_line(problem)}); check that address and the firewall"
             ) from problem
-        return cls(PrefixStore(f"sheafed/{attempt}/{size}", store), rank, size)
+        return cls(store, rank, size)
 
     @property
     def others(self) -> list[int]:
@@ -142,6 +135,40 @@ class Ranks:
                 f"{me} has lost {who}: it was killed, or ended with a message of its own; go on "
                 "from the last checkpoint with --resume"
             ) from problem
+
+
+def _store(address: str, port: int, rank: int, patience: float = START_UP) -> TCPStore:
+    """Return a store that rank 0 keeps at this port; 0 is any."""
+    store = TCPStore(
+        address,
+        port,
+        is_master=rank == 0,
+        timeout=timedelta(seconds=patience),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+    store.set_timeout(timedelta(seconds=START_UP))
+    return store
+
+
+def _meet(address: str, port: int, rank: int) -> TCPStore:
+    """Return a new store, found by way of the one that torchrun keeps at this port.
+
+    Torchrun's outlives its ranks. After a restart it still holds what the dead ones have written,
+    which would mislead the living, so it only says where to find the store of those.
+    """
+    board = _store(address, port, rank=-1)
+    if rank == 0:
+        own = _store(address, 0, rank)
+        board.set(BOARD, str(own.port))
+        return own
+    deadline = time.monotonic() + START_UP
+    while True:
+        try:
+            return _store(address, int(board.get(BOARD)), rank, patience=1)
+        except dist.DistError:  # it was that of a dead rank 0, and the new one is about to write
+            if time.monotonic() > deadline:
+                raise
 
 
 def _tensor(data: bytes) -> Tensor:
