@@ -1,5 +1,6 @@
 import sys
 
+import networkx as nx
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from sheafed.errors import ConfigError
 from sheafed.experiments import build as building
 from sheafed.experiments.build import build
 from sheafed.experiments.config import parse
+from sheafed.experiments.costs import costs
 from sheafed.experiments.presets import preset
 from sheafed.methods import (
     SWBN,
@@ -47,6 +49,35 @@ def test_the_digits_preset():
     for d in parts:
         total = len(d.train) + len(d.validation) + len(d.test)
         assert abs(len(d.train) / total - 0.6) < 0.05
+
+
+def test_a_share_of_the_agents_is_what_it_is_among_all():
+    whole, share = build(preset("digits")), build(preset("digits"), only=["dee", "bo"])
+    assert [agent.name for agent in share.agents] == ["bo", "dee"]
+    assert nx.utils.graphs_equal(share.graph, whole.graph)
+    assert share.pilots.digest() == whole.pilots.digest()
+    others = {agent.name: agent for agent in whole.agents}
+    for agent in share.agents:
+        other = others[agent.name]
+        for mine, theirs in zip(agent.parameters, other.parameters, strict=True):
+            assert torch.equal(mine, theirs)
+        for split in ("train", "validation", "test"):
+            mine, theirs = getattr(agent.data, split), getattr(other.data, split)
+            assert torch.equal(mine.inputs, theirs.inputs)
+            assert torch.equal(mine.targets, theirs.targets)
+
+
+def test_costs_are_the_multiply_adds_of_a_step():
+    """Of the two without convolutions, counted by hand: outputs, and gradients of both factors."""
+    layers = {"bo": [(64, 96), (96, 24), (24, 32), (32, 10)]}
+    layers["dee"] = [(64, 64), (64, 16), (16, 32), (32, 10)]
+    counted = costs(preset("digits", ["training.batch_size=7"]))
+    assert list(counted) == ["ada", "bo", "cy", "dee", "eli"]
+    for name, sizes in layers.items():
+        products = [a * b for a, b in sizes]
+        inputs_have_no_gradient = products[0]
+        assert counted[name] == 2 * 7 * (3 * sum(products) - inputs_have_no_gradient)
+    assert counted["cy"] > counted["eli"] > counted["bo"]
 
 
 def test_the_network_preset(mnist_shaped):
