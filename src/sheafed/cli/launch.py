@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from sheafed.errors import ClusterError
@@ -50,6 +52,9 @@ def launch(
             f"{who} {how}; go on from the last checkpoint with --resume, or have that done with "
             "--max-restarts"
         ) from problem
+    except SignalException as problem:  # as by Ctrl-C; torchrun has ended the processes
+        print(f"ended by {problem.sigval.name}; go on with --resume", file=sys.stderr)
+        raise SystemExit(128 + problem.sigval) from problem
 
 
 def was_begun_here(out: Path) -> bool:
