@@ -5,7 +5,7 @@
 # another number of nodes.
 #SBATCH --job-name=sheafed
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=8
+#SBATCH --cpus-per-task=4   # processes per host; more than there are agents have nothing to do
 #SBATCH --time=24:00:00
 #SBATCH --requeue
 
@@ -17,7 +17,7 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export OMP_NUM_THREADS=1                  # one thread per process; training.threads is 1 too
 # export GLOO_SOCKET_IFNAME=eth1          # where hosts have several network interfaces
 
-exec srun --kill-on-bad-exit=1 torchrun \
+exec srun --kill-on-bad-exit=1 --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun \
     --nnodes "$SLURM_NNODES" --nproc-per-node "$SLURM_CPUS_PER_TASK" --max-restarts 3 \
     --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29400" \
     -m sheafed run "$config" --out "$out" --resume "$@"

@@ -134,6 +134,7 @@ def test_processes_come_and_go_between_interruptions(
 def test_a_cluster_measures_no_ceilings(cluster: Any, tmp_path: Path) -> None:
     ends = cluster(2, options={"ceiling": True})
     assert all("InputError: a ceiling needs" in message for _, message in ends)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_is_not_overwritten(cluster: Any, tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def run(
 ) -> None:
     """Train a network as a config says, and evaluate it."""
     experiment = read_experiment(config, overrides or [], seed)
+    if processes is not None and in_cluster():
+        raise ConfigError("torchrun has started this process already; leave out --processes")
     if processes is not None:
         _check_directory(experiment, out, resume)
         changes = [word for override in overrides or [] for word in ("--set", override)]

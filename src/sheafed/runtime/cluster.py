@@ -106,12 +106,10 @@ class Cluster:
                 ledger.record(*row)
 
     def evaluate(self, nodes: Mapping[str, Node], split: Split, ceiling: bool) -> Evaluation:
-        """Evaluate by messages; they are no part of training and enter no ledger."""
-        if ceiling:
-            raise InputError(
-                "a ceiling needs the sender's inputs where the receiver lives, and agents of a "
-                "cluster keep theirs; give ceiling=False (--set training.ceiling=false)"
-            )
+        """Evaluate by messages; they are no part of training and enter no ledger.
+
+        There are no ceilings: `train` refuses to be asked for them.
+        """
         return merge(self.gather(survey(nodes, self._exchange(), split)))
 
     def close(self) -> None:

@@ -81,6 +81,11 @@ def train(
     if resume and out is None:
         raise InputError("resume=True needs to know where: give the directory of the run as out")
     group = group or Alone()
+    if ceiling and not group.alone:
+        raise InputError(
+            "a ceiling needs the sender's inputs where the receiver lives, and agents of a cluster "
+            "keep theirs; give ceiling=False"
+        )
     by_name = _by_name(agents)
     profiles = introduce(by_name, group)
     network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(profiles))
