@@ -104,6 +104,14 @@ class ExchangeClosedError(SheafedError):
     """An exchange was used after it had been closed."""
 
 
+class ClusterError(SheafedError):
+    """The processes of a cluster cannot work together."""
+
+
+class LostRankError(ClusterError):
+    """Another process of the cluster has ended, or does not answer."""
+
+
 class TreeError(InputError):
     """A nested state holds a value that cannot be stored, or its stored form is not one."""
 

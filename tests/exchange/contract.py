@@ -28,6 +28,7 @@ class ExchangeContract(ABC):
 
     def settle(self, exchange: Exchange) -> None:
         """Wait until what was sent has arrived."""
+        exchange.settle(0, "contract")
 
     @pytest.fixture
     def exchange(self) -> Iterator[Exchange]:
@@ -201,6 +202,19 @@ class ExchangeContract(ABC):
             monkeypatch.setattr(pickle, name, forbidden)
         self.send(exchange, Message("everything", 0, "a", "b", every_tensor(), {"x": 1}))
         assert exchange.receive("b", 0, "everything", ["a"])
+
+    def test_a_receiver_that_does_not_read_is_not_flooded(self, exchange: Exchange) -> None:
+        self.send(exchange, *(message(round) for round in range(70)))
+        assert exchange.rejected == {"overflow": 6}
+        assert exchange.receive("b", 5, "latents", ["a"]) == {}
+        for round in range(6, 70):
+            assert same_message(exchange.receive("b", round, "latents", ["a"])["a"], message(round))
+        assert len(exchange.ledger) == 70
+
+    def test_what_others_do_not_read_holds_nobody_up(self, exchange: Exchange) -> None:
+        self.send(exchange, *(message(receiver="c", kind=f"{k}") for k in range(80)))
+        self.send(exchange, message(sender="c"), message(sender="a"))
+        assert list(exchange.receive("b", 0, "latents", ["a", "c"])) == ["a", "c"]
 
     def test_delivers_a_megabyte(self, exchange: Exchange) -> None:
         sent = Message("weights", 0, "a", "b", {"w": tensor_of(torch.float32, 512, 512)})

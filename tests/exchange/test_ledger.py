@@ -38,6 +38,8 @@ def test_totals() -> None:
 
 def test_rows_come_back_in_order() -> None:
     assert list(ledger_of(ROWS).rows()) == ROWS
+    assert list(ledger_of(ROWS).rows(1, 3)) == ROWS[1:3]
+    assert list(ledger_of(ROWS).rows(3)) == ROWS[3:]
 
 
 def test_per_edge_and_per_round() -> None:

@@ -1,5 +1,6 @@
 import sys
 
+import networkx as nx
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from sheafed.errors import ConfigError
 from sheafed.experiments import build as building
 from sheafed.experiments.build import build
 from sheafed.experiments.config import parse
+from sheafed.experiments.costs import costs
 from sheafed.experiments.presets import preset
 from sheafed.methods import (
     SWBN,
@@ -54,6 +56,35 @@ def test_some_members_of_a_family(mnist_shaped):
     world = build(parse({"model": {"family": "network", "members": some}}))
     assert {a.name: a.dimension for a in world.agents} == {"agent-12": 80, "agent-02": 64}
     assert set(world.partition) == set(world.graph.nodes) == set(some)
+
+
+def test_a_share_of_the_agents_is_what_it_is_among_all():
+    whole, share = build(preset("digits")), build(preset("digits"), only=["dee", "bo"])
+    assert [agent.name for agent in share.agents] == ["bo", "dee"]
+    assert nx.utils.graphs_equal(share.graph, whole.graph)
+    assert share.pilots.digest() == whole.pilots.digest()
+    others = {agent.name: agent for agent in whole.agents}
+    for agent in share.agents:
+        other = others[agent.name]
+        for mine, theirs in zip(agent.parameters, other.parameters, strict=True):
+            assert torch.equal(mine, theirs)
+        for split in ("train", "validation", "test"):
+            mine, theirs = getattr(agent.data, split), getattr(other.data, split)
+            assert torch.equal(mine.inputs, theirs.inputs)
+            assert torch.equal(mine.targets, theirs.targets)
+
+
+def test_costs_are_the_multiply_adds_of_a_step():
+    """Of the two without convolutions, counted by hand: outputs, and gradients of both factors."""
+    layers = {"bo": [(64, 96), (96, 24), (24, 32), (32, 10)]}
+    layers["dee"] = [(64, 64), (64, 16), (16, 32), (32, 10)]
+    counted = costs(preset("digits", ["training.batch_size=7"]))
+    assert list(counted) == ["ada", "bo", "cy", "dee", "eli"]
+    for name, sizes in layers.items():
+        products = [a * b for a, b in sizes]
+        inputs_have_no_gradient = products[0]
+        assert counted[name] == 2 * 7 * (3 * sum(products) - inputs_have_no_gradient)
+    assert counted["cy"] > counted["eli"] > counted["bo"]
 
 
 def test_the_network_preset(mnist_shaped):

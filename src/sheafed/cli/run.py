@@ -9,13 +9,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafed.cli.launch import in_cluster, launch, remember_cluster, was_begun_here
 from sheafed.data.overview import draw_holdings, holdings
 from sheafed.errors import ConfigError, RunExistsError
-from sheafed.experiments.build import build
+from sheafed.experiments.build import World, build
 from sheafed.experiments.config import CONFIG, Experiment
+from sheafed.experiments.costs import costs
 from sheafed.experiments.presets import PRESETS, read_experiment
 from sheafed.files import write_atomically
-from sheafed.runtime import ProgressBar, Run, train
+from sheafed.runtime import Cluster, ProgressBar, Run, train
+from sheafed.runtime.cluster import TIMEOUT
+from sheafed.runtime.group import Alone, Group
 
 HOLDINGS = "holdings.png"
 
@@ -28,15 +32,49 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option(help="go on where this directory stopped")] = False,
     seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="share the agents among so many processes")
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="of the processes, when one of them is lost")
+    ] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="seconds after which a silent process counts as lost")
+    ] = TIMEOUT,
 ) -> None:
     """Train a network as a config says, and evaluate it."""
     chosen = [] if seed is None else [f"seed={seed}"]
     experiment = read_experiment(config, [*(overrides or []), *chosen])
+    if processes is not None and in_cluster():
+        raise ConfigError("torchrun has started this process already; leave out --processes")
+    if processes is not None:
+        _check_directory(experiment, out, resume)
+        changes = [word for override in overrides or [] for word in ("--set", override)]
+        changes += [] if seed is None else ["--seed", str(seed)]
+        changes += ["--resume"] if resume else []
+        command = ["run", config, "--out", str(out), *changes, "--timeout", str(timeout)]
+        launch(processes, max_restarts, experiment.training.threads, command, out)
+        return
     torch.set_num_threads(experiment.training.threads)
-    world = build(experiment)
-    _remember(experiment, out, resume)
-    counts = holdings(world.labels, world.partition)
-    draw_holdings(counts, out / HOLDINGS, agents=list(world.partition))
+    if not in_cluster():
+        _train(experiment, out, resume, Alone(), build(experiment))
+        return
+    with Cluster(timeout) as cluster:
+        here = cluster.place(costs(experiment) if cluster.rank == 0 else None)
+        world = build(experiment, here)
+        _train(experiment, out, resume or was_begun_here(out), cluster, world)
+
+
+def _train(experiment: Experiment, out: Path, resume: bool, group: Group, world: World) -> None:
+    if group.rank == 0:
+        _check_directory(experiment, out, resume)
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
+        counts = holdings(world.labels, world.partition)
+        draw_holdings(counts, out / HOLDINGS, agents=list(world.partition))
+    if isinstance(group, Cluster) and group.rank == 0:
+        remember_cluster(out, group.homes)
+        print("\n".join(group.describe()))
     table = experiment.training
     finished = train(
         world.agents,
@@ -50,14 +88,19 @@ def run(
         callbacks=[ProgressBar()],
         evaluate_every=table.evaluate_every,
         checkpoint_every=table.checkpoint_every,
-        ceiling=table.ceiling,
+        ceiling=table.ceiling and group.alone,
+        group=group,
     )
+    if group.rank != 0:
+        return
     _print(finished, Console())
+    if table.ceiling and not group.alone:
+        print("no ceilings: they need a sender's inputs where the receiver lives")
     print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; who holds what: {HOLDINGS}")
 
 
-def _remember(experiment: Experiment, out: Path, resume: bool) -> None:
-    """Keep the whole experiment beside its results; refuse to go on with another one."""
+def _check_directory(experiment: Experiment, out: Path, resume: bool) -> None:
+    """Refuse to overwrite a run, or to go on with another one."""
     path = out / CONFIG
     if path.exists():
         if not resume:
@@ -68,8 +111,6 @@ def _remember(experiment: Experiment, out: Path, resume: bool) -> None:
             raise ConfigError(
                 f"{out} was run with another config; resume with the same, or choose another --out"
             )
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, experiment.model_dump_json(indent=2).encode())
 
 
 def _print(finished: Run, console: Console) -> None:

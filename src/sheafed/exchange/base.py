@@ -28,6 +28,13 @@ class Exchange(Protocol):
     def send(self, messages: Iterable[Message]) -> None:
         """Send the messages on their way without waiting for their receivers."""
 
+    def settle(self, round: int, kind: str) -> None:
+        """Say that all agents here have sent what they have of this round and kind.
+
+        The round loop calls it between sending and receiving. An exchange that can know when
+        everything has come waits here until it has; others do nothing.
+        """
+
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:

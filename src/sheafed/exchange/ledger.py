@@ -86,10 +86,10 @@ class Ledger:
         """Return the traffic of each round in which something was sent, ascending."""
         return {round: total for (round,), total in self._sum_by(0).items()}
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the messages in the order in which they were sent."""
+    def rows(self, start: int = 0, end: int | None = None) -> Iterator[Row]:
+        """Yield the messages, all or from one to before another, in the order of sending."""
         names = list(self._numbers)
-        for k in range(0, len(self._cells), 6):
+        for k in range(6 * start, 6 * (len(self) if end is None else end), 6):
             round, sender, receiver, kind, header, payload = self._cells[k : k + 6]
             yield Row(round, names[sender], names[receiver], names[kind], header, payload)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class World:
     """What `sheafed.train` needs, and who holds what."""
 
     agents: list[Agent]
+    """Those that live in this process."""
     graph: nx.Graph[str]
     pilots: PilotSet
     method: Method
@@ -39,13 +40,20 @@ class World:
     labels: Tensor
 
 
-def build(experiment: Experiment) -> World:
-    """Build everything an experiment names; the seed decides the data, weights and order."""
+def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
+    """Build everything an experiment names; the seed decides the data, weights and order.
+
+    Args:
+        experiment: its tables.
+        only: the agents that live in this process, if not all do.
+    """
     samples = load(experiment.data.name)
     specs = specs_of(experiment, classes=len(samples.classes))
     pilots, partition = divide(experiment, samples.labels, specs)
     agents = [
-        _agent(experiment, name, spec, samples, partition[name]) for name, spec in specs.items()
+        _agent(experiment, name, spec, samples, partition[name])
+        for name, spec in specs.items()
+        if only is None or name in only
     ]
     return World(
         agents=agents,

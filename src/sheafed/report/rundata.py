@@ -12,7 +12,8 @@ from typing import Any
 from sheafed.errors import CheckpointError, InputError, ReportError
 from sheafed.exchange.ledger import Ledger
 from sheafed.runtime.checkpoint import load_checkpoint
-from sheafed.runtime.train import CHECKPOINT, METRICS, SUMMARY
+from sheafed.runtime.resume import CHECKPOINT
+from sheafed.runtime.train import METRICS, SUMMARY
 
 CONFIG = "config.json"
 Record = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Literal
 from sheafed.exchange import Exchange
 from sheafed.methods.node import ALIGNMENT, Node
 from sheafed.methods.noncooperative import PostHocNode
-from sheafed.runtime.evaluation import evaluate
+from sheafed.runtime.group import Group
 
 COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private": "as-in-paper"}
 """What tables call a whitening that is fitted on the pilots, or on private training data."""
@@ -20,12 +20,13 @@ def align_after_training(nodes: Mapping[str, Node], exchange: Exchange, round: i
     """Let methods that do not learn maps fit them now."""
     for node in nodes.values():
         exchange.send(node.alignment_messages(round))
+    exchange.settle(round, ALIGNMENT)
     for node in nodes.values():
         node.align(round, exchange.receive(node.name, round, ALIGNMENT, node.neighbours))
 
 
 def compare_whitenings(
-    nodes: Mapping[str, Node], exchange: Exchange, round: int
+    nodes: Mapping[str, Node], exchange: Exchange, round: int, group: Group
 ) -> dict[str, dict[str, float | None]]:
     """Measure communication on test data with both whitenings of one training.
 
@@ -37,17 +38,19 @@ def compare_whitenings(
         nodes: the programs, after training.
         exchange: what carries their messages.
         round: the first that has not been; what is sent counts as of it and of the next.
+        group: the processes in which they live.
     """
     post_hoc = [node for node in nodes.values() if isinstance(node, PostHocNode)]
-    if not post_hoc:
+    sources = {source for part in group.gather([n.source for n in post_hoc]) for source in part}
+    if not sources:
         return {}
-    sent, chosen = exchange.ledger.state(), post_hoc[0].source
+    sent, chosen = exchange.ledger.state(), min(sources)
     columns = {}
     for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
         for node in post_hoc:
             node.source = source
         align_after_training(nodes, exchange, round + extra)
-        figures = evaluate(nodes, "test", ceiling=False).summary()
+        figures = group.evaluate(nodes, "test", ceiling=False).summary()
         columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
     exchange.ledger.restore(sent)
     return columns

@@ -1,20 +1,35 @@
-"""The state of a whole training, to stop anywhere and end with the same bytes."""
+"""The state of a whole training, to stop anywhere and end with the same bytes.
+
+One process writes it as one file. In a cluster every rank writes the state of its agents to files
+of their own, in a directory named after the round, and when all have, rank 0 writes the rest to
+the one file, which names that directory. That file is what makes a checkpoint a common one, and
+is replaced at once: a crash at any moment leaves the one before, whole. Whoever resumes, in one
+process or many, reads both kinds.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from sheafed.domain.agent import Agent
 from sheafed.errors import CheckpointError
 from sheafed.methods.node import Method
-from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.runtime.group import Group
 from sheafed.runtime.run import Run
 
+CHECKPOINT, PARTS = "checkpoint.safetensors", "checkpoint-"
 
-def snapshot(run: Run, totals: Mapping[str, Sequence[float]], method: Method) -> dict[str, Any]:
-    """Return everything that the rest of the training depends on."""
-    return {
+
+def save(
+    run: Run, out: Path, totals: Mapping[str, Sequence[float]], method: Method, group: Group
+) -> None:
+    """Write everything that the rest of the training depends on."""
+    state: dict[str, Any] = {
         "identity": _identity(run, method),
         "rounds": run.rounds,
         "seconds": run.seconds,
@@ -22,18 +37,52 @@ def snapshot(run: Run, totals: Mapping[str, Sequence[float]], method: Method) ->
         "metrics": run.metrics,
         "totals": {key: list(values) for key, values in totals.items()},
         "ledger": dict(run.ledger.state()),
-        "agents": {name: node.agent.state() for name, node in run.nodes.items()},
-        "nodes": {name: node.state() for name, node in run.nodes.items()},
     }
+    if group.alone:
+        state["agents"] = {name: node.agent.state() for name, node in run.nodes.items()}
+        state["nodes"] = {name: node.state() for name, node in run.nodes.items()}
+    else:
+        state["parts"] = f"{PARTS}{run.rounds}"
+        for name, node in run.nodes.items():
+            part = {"rounds": run.rounds, "agent": node.agent.state(), "node": node.state()}
+            save_checkpoint(_file(out / state["parts"], name), part)
+        group.gather(None)  # everybody has written
+    if group.rank == 0:
+        save_checkpoint(out / CHECKPOINT, state)
+        _remove_parts(out, run.rounds, keep=state.get("parts"))
 
 
-def restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
+def restore(run: Run, out: Path, method: Method, group: Group) -> dict[str, list[float]]:
     """Put a run, fresh from its handshake, into the state of a checkpoint, if there is one.
 
     Returns what had been logged since the last evaluation.
     """
-    if not path.exists():
-        return {}
+    path = out / CHECKPOINT
+    totals = _restore(run, path, method) if path.exists() else {}
+    rounds = group.gather(run.rounds)
+    if len(set(rounds)) > 1:
+        raise CheckpointError(
+            f"ranks find checkpoints of different rounds in {out}: {rounds}; it must be a "
+            "directory that all of them share"
+        )
+    return totals
+
+
+def save_weights(run: Run, path: Path, group: Group) -> None:
+    """Write the weights of all agents to one file."""
+    parts = path.with_suffix(".parts")
+    if group.alone:
+        save_checkpoint(path, {name: _weights(agent) for name, agent in run.agents.items()})
+        return
+    for name, agent in run.agents.items():
+        save_checkpoint(_file(parts, name), _weights(agent))
+    group.gather(None)  # everybody has written
+    if group.rank == 0:
+        save_checkpoint(path, {name: load_checkpoint(_file(parts, name)) for name in run.profiles})
+        shutil.rmtree(parts)
+
+
+def _restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
     state = load_checkpoint(path)
     identity = state.get("identity")
     if not isinstance(identity, dict):
@@ -53,16 +102,50 @@ def restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
     run.metrics = state["metrics"]
     run.ledger.restore(state["ledger"])
     for name, node in run.nodes.items():
+        agent, program = _part(path, state, name)
         try:
-            node.agent.load_state(state["agents"][name])
+            node.agent.load_state(agent)
         except (RuntimeError, ValueError, LookupError) as problem:
             raise CheckpointError(
                 f"{path} is of another training: agent {name!r} has other weights there "
                 f"({problem}); resume with the same agents, or choose another directory"
             ) from problem
-        node.load_state(state["nodes"][name])
+        node.load_state(program)
     totals: dict[str, list[float]] = state["totals"]
     return totals
+
+
+def _part(path: Path, state: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Return the states of an agent and of its program, wherever they were written."""
+    if "parts" not in state:
+        return state["agents"][name], state["nodes"][name]
+    file = _file(path.parent / state["parts"], name)
+    part = load_checkpoint(file)
+    if part.get("rounds") != state["rounds"]:
+        raise CheckpointError(
+            f"{file} is of round {part.get('rounds')}, {path} of round {state['rounds']}; restore "
+            "the whole directory from one copy, or start anew"
+        )
+    return part["agent"], part["node"]
+
+
+def _remove_parts(out: Path, rounds: int, keep: str | None) -> None:
+    """Remove those of earlier checkpoints; other ranks may be ahead and write to later ones."""
+    for directory in out.glob(f"{PARTS}*"):
+        number = directory.name.removeprefix(PARTS)
+        if directory.name != keep and number.isdecimal() and int(number) <= rounds:
+            shutil.rmtree(directory)
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}.safetensors"
+
+
+def _weights(agent: Agent) -> dict[str, Any]:
+    return {
+        "encoder": dict(agent.encoder.state_dict()),
+        "head": None if agent.head is None else dict(agent.head.state_dict()),
+    }
 
 
 def _identity(run: Run, method: Method) -> dict[str, Any]:
@@ -70,17 +153,17 @@ def _identity(run: Run, method: Method) -> dict[str, Any]:
         "method": _describe(method),
         "seed": run.seed,
         "rounds per epoch": run.rounds_per_epoch,
-        "agents": list(run.nodes),
+        "agents": list(run.profiles),
         "graph": sorted(sorted(edge) for edge in run.graph.edges),
-        "pilot set": next(iter(run.nodes.values())).setting.pilots.digest(),
+        "pilot set": run.pilots.digest(),
     }
-    for name, agent in run.agents.items():
+    for name, profile in run.profiles.items():
         identity |= {
-            f"latent size of agent {name!r}": agent.dimension,
-            f"head of agent {name!r}": None if agent.head is None else type(agent.head).__name__,
-            f"optimiser of agent {name!r}": type(agent.optimizer).__name__,
-            f"batch size of agent {name!r}": agent.batch_size,
-            f"number of training samples of agent {name!r}": len(agent.data.train),
+            f"latent size of agent {name!r}": profile.dimension,
+            f"head of agent {name!r}": profile.head,
+            f"optimiser of agent {name!r}": profile.optimizer,
+            f"batch size of agent {name!r}": profile.batch_size,
+            f"number of training samples of agent {name!r}": profile.training_samples,
         }
     return identity
 

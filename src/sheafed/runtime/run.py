@@ -11,11 +11,14 @@ from typing import Any
 import networkx as nx
 
 from sheafed.domain.agent import Agent
+from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.sheaf import NetworkSheaf
+from sheafed.errors import InputError
 from sheafed.exchange.ledger import Ledger
 from sheafed.methods.maps import PlainEnd
 from sheafed.methods.node import Node
 from sheafed.runtime.evaluation import Evaluation
+from sheafed.runtime.profiles import Profile
 
 Record = dict[str, Any]
 
@@ -25,7 +28,11 @@ class Run:
     """A training, finished or under way."""
 
     nodes: dict[str, Node]
+    """The programs of the agents in this process."""
+    profiles: dict[str, Profile]
+    """All agents of the network, wherever they live."""
     graph: nx.Graph[str]
+    pilots: PilotSet
     method: str
     ledger: Ledger
     seed: int
@@ -46,7 +53,7 @@ class Run:
 
     @property
     def agents(self) -> dict[str, Agent]:
-        """The agents, by name."""
+        """The agents in this process, by name."""
         return {name: node.agent for name, node in self.nodes.items()}
 
     @property
@@ -68,6 +75,11 @@ class Run:
     @property
     def sheaf(self) -> NetworkSheaf:
         """The network sheaf with the maps that the agents hold now."""
+        if len(self.nodes) < len(self.profiles):
+            elsewhere = sorted(set(self.profiles) - set(self.nodes))
+            raise InputError(
+                f"the maps of agents {elsewhere} are in other processes; resume the run in one"
+            )
         dims = {name: node.agent.dimension for name, node in self.nodes.items()}
         maps, rotations = {}, {}
         for name, node in self.nodes.items():
@@ -97,13 +109,13 @@ class Run:
             "peak_memory_bytes": peak_memory(),
             "agents": {
                 name: {
-                    "dimension": node.agent.dimension,
-                    "neighbours": list(node.neighbours),
-                    "training_samples": len(node.agent.data.train),
+                    "dimension": profile.dimension,
+                    "neighbours": sorted(self.graph.neighbors(name)),
+                    "training_samples": profile.training_samples,
                     "private_accuracy": latest.private.get(name),
                     "communication_accuracy": latest.communication_of(name),
                 }
-                for name, node in self.nodes.items()
+                for name, profile in self.profiles.items()
             },
             "edges": [
                 {
@@ -118,8 +130,8 @@ class Run:
                     if (sender, receiver) in traffic
                     else 0,
                 }
-                for receiver, node in self.nodes.items()
-                for sender in node.neighbours
+                for receiver in self.profiles
+                for sender in sorted(self.graph.neighbors(receiver))
             ],
         }
 

@@ -12,20 +12,25 @@ import networkx as nx
 
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
-from sheafed.domain.pilot_set import as_pilot_set
+from sheafed.domain.pilot_set import PilotSet, as_pilot_set
 from sheafed.domain.seeds import derive
 from sheafed.errors import InputError, RunExistsError
-from sheafed.exchange import Exchange, LocalExchange
+from sheafed.exchange import Exchange
 from sheafed.files import write_atomically
 from sheafed.methods.node import HELLO, ROUND, Method, Node, Setting
 from sheafed.runtime.after_training import align_after_training, compare_whitenings
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
-from sheafed.runtime.checkpoint import save_checkpoint
-from sheafed.runtime.evaluation import evaluate, mean
-from sheafed.runtime.resume import restore, snapshot
+from sheafed.runtime.evaluation import mean
+from sheafed.runtime.group import Alone, Group
+from sheafed.runtime.profiles import introduce
+from sheafed.runtime.resume import CHECKPOINT, restore, save, save_weights
 from sheafed.runtime.run import Record, Run
 
-CHECKPOINT, METRICS, SUMMARY = "checkpoint.safetensors", "metrics.jsonl", "summary.json"
+METRICS, SUMMARY = "metrics.jsonl", "summary.json"
+
+Log = dict[str, float]
+Logs = dict[str, Log]
+"""Of one round, by agent."""
 
 
 def train(
@@ -44,6 +49,7 @@ def train(
     evaluate_every: int = 1,
     checkpoint_every: int | None = None,
     ceiling: bool = True,
+    group: Group | None = None,
 ) -> Run:
     """Train a network of agents.
 
@@ -63,6 +69,8 @@ def train(
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
         ceiling: also measure what perfect maps would give (see `evaluate`).
+        group: the processes that train together, e.g. a `Cluster`; then `agents` are those that
+            live in this one, and only rank 0 has callbacks. `on_round` sees its own agents.
     """
     _check_counts(
         epochs=epochs,
@@ -72,59 +80,77 @@ def train(
     )
     if resume and out is None:
         raise InputError("resume=True needs to know where: give the directory of the run as out")
+    group = group or Alone()
+    if ceiling and not group.alone:
+        raise InputError(
+            "a ceiling needs the sender's inputs where the receiver lives, and agents of a cluster "
+            "keep theirs; give ceiling=False"
+        )
     by_name = _by_name(agents)
-    network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(by_name))
-    graphs.check_graph(network, list(by_name))
-    rounds_per_epoch = rounds_per_epoch or _smallest_epoch(by_name)
-    nodes = _programs(by_name, network, method, pilots, seed, rounds_per_epoch)
-    exchange = exchange or LocalExchange(list(nodes))
+    profiles = introduce(by_name, group)
+    network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(profiles))
+    graphs.check_graph(network, list(profiles))
+    rounds_per_epoch = rounds_per_epoch or max(1, min(p.batches for p in profiles.values()))
+    shared = as_pilot_set(pilots)
+    homogeneous = len({profile.dimension for profile in profiles.values()}) == 1
+    nodes = _programs(by_name, network, method, shared, seed, rounds_per_epoch, homogeneous)
+    homes = {name: profile.home for name, profile in profiles.items()}
+    exchange = exchange or group.exchange(homes, network)
+    ledger = group.ledger(exchange)
     shake_hands(nodes, exchange)
-    run = Run(nodes, network, method.name, exchange.ledger, seed, epochs, rounds_per_epoch)
+    group.count(exchange, ledger)
+    run = Run(nodes, profiles, network, shared, method.name, ledger, seed, epochs, rounds_per_epoch)
     totals: dict[str, list[float]] = {}
-    observers = list(callbacks)
+    observers = list(callbacks) if group.rank == 0 else []
     if out is not None:
         run.out = Path(out)
         if resume:
-            totals = restore(run, run.out / CHECKPOINT, method)
+            totals = restore(run, run.out, method, group)
             if run.rounds > epochs * rounds_per_epoch:
                 raise InputError(
                     f"{run.out} has {run.epoch} epochs behind it, {epochs} were asked for; give at "
                     "least as many"
                 )
-        elif (run.out / CHECKPOINT).exists() or (run.out / METRICS).exists():
+        elif any(group.gather(_holds_a_run(run.out))):
             raise RunExistsError(
                 f"{run.out} already holds a run; go on with resume=True, or choose another place"
             )
-        observers = [MetricsLog(run.out / METRICS), *observers]
+        if group.rank == 0:
+            observers = [MetricsLog(run.out / METRICS), *observers]
 
     started = time.monotonic() - run.seconds
+    logs: list[Logs] = []
     with Started(observers, run):
         while run.rounds < epochs * rounds_per_epoch and not run.stopped:
-            log = one_round(nodes, exchange, run.rounds)
+            logs.append(_take_round(nodes, exchange, run.rounds))
             run.rounds += 1
             run.seconds = time.monotonic() - started
-            for key, value in log.items():
-                totals.setdefault(key, []).append(value)
             for observer in observers:
-                observer.on_round(run, log)
+                observer.on_round(run, _average(logs[-1]))
             if _is_due(run, evaluate_every):
-                record = _record(run, exchange, totals, ceiling)
+                _gather_logs(totals, logs, group)
+                record = _record(run, exchange, totals, ceiling, group)
                 totals = {}
                 run.metrics.append(record)
                 votes = [observer.on_evaluation(run, record) for observer in observers]
-                run.stopped = any(votes)
-                _keep_best(run, record)
+                run.stopped = any(group.gather(any(votes)))
+                if run.out is not None and run.best is record:
+                    save_weights(run, run.out / "best.safetensors", group)
             last_round = run.stopped or run.rounds == epochs * rounds_per_epoch
             if run.out and (last_round or run.rounds % (checkpoint_every or rounds_per_epoch) == 0):
-                save_checkpoint(run.out / CHECKPOINT, snapshot(run, totals, method))
+                _gather_logs(totals, logs, group)
+                group.count(exchange, run.ledger)
+                save(run, run.out, totals, method, group)
         if run.evaluation is None:
-            _measure_again(run, exchange, ceiling)
-        run.whitenings = compare_whitenings(nodes, exchange, run.rounds)
+            _measure_again(run, exchange, ceiling, group)
+        run.whitenings = compare_whitenings(nodes, exchange, run.rounds, group)
         run.seconds = time.monotonic() - started
         if run.out is not None:
-            save_checkpoint(run.out / "last.safetensors", _weights(run))
-            content = json.dumps(run.summary(), indent=2).encode()
-            write_atomically(run.out / SUMMARY, content)
+            save_weights(run, run.out / "last.safetensors", group)
+            if group.rank == 0:
+                content = json.dumps(run.summary(), indent=2).encode()
+                write_atomically(run.out / SUMMARY, content)
+        group.gather(None)  # nobody leaves before everything is written
     return run
 
 
@@ -132,30 +158,53 @@ def shake_hands(nodes: Mapping[str, Node], exchange: Exchange) -> None:
     """Let neighbours introduce themselves and check that they mean the same thing."""
     for node in nodes.values():
         exchange.send(node.hello())
+    exchange.settle(0, HELLO)
     for node in nodes.values():
         node.meet(exchange.receive(node.name, 0, HELLO, node.neighbours))
 
 
-def one_round(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> dict[str, float]:
+def one_round(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> Log:
     """Let everybody send, then everybody receive; return what they log, averaged."""
+    return _average(_take_round(nodes, exchange, round))
+
+
+def _take_round(nodes: Mapping[str, Node], exchange: Exchange, round: int) -> Logs:
     for node in nodes.values():
         exchange.send(node.send(round))
-    logs = [
-        node.receive(round, exchange.receive(node.name, round, ROUND, node.neighbours))
+    exchange.settle(round, ROUND)
+    return {
+        node.name: node.receive(round, exchange.receive(node.name, round, ROUND, node.neighbours))
         for node in nodes.values()
-    ]
-    keys = dict.fromkeys(key for log in logs for key in log)
-    return {key: mean(log[key] for log in logs if key in log) or 0.0 for key in keys}
+    }
+
+
+def _average(logs: Logs) -> Log:
+    keys = dict.fromkeys(key for log in logs.values() for key in log)
+    return {key: mean(log[key] for log in logs.values() if key in log) or 0.0 for key in keys}
+
+
+def _gather_logs(totals: dict[str, list[float]], logs: list[Logs], group: Group) -> None:
+    """Move what all agents have logged, averaged, from the rounds' logs to the totals."""
+    for parts in zip(*group.gather(logs), strict=True):
+        everybody = {name: log for part in parts for name, log in part.items()}
+        for key, value in _average(dict(sorted(everybody.items()))).items():
+            totals.setdefault(key, []).append(value)
+    logs.clear()
 
 
 def _record(
-    run: Run, exchange: Exchange, totals: Mapping[str, Sequence[float]], ceiling: bool
+    run: Run,
+    exchange: Exchange,
+    totals: Mapping[str, Sequence[float]],
+    ceiling: bool,
+    group: Group,
 ) -> Record:
     align_after_training(run.nodes, exchange, run.rounds - 1)
-    run.evaluation = evaluate(run.nodes, "test", ceiling)
+    group.count(exchange, run.ledger)
+    run.evaluation = group.evaluate(run.nodes, "test", ceiling)
     record: Record = {"epoch": run.epoch, "round": run.rounds, **run.evaluation.summary()}
-    if all(agent.data.validation is not None for agent in run.agents.values()):
-        validation = evaluate(run.nodes, "validation", ceiling=False).summary()
+    if all(profile.has_validation for profile in run.profiles.values()):
+        validation = group.evaluate(run.nodes, "validation", ceiling=False).summary()
         parts = {k: validation[k] for k in ("private_accuracy", "communication_accuracy")}
         record |= {f"validation_{key}": value for key, value in parts.items()}
         record["validation_score"] = mean(v for v in parts.values() if v is not None)
@@ -166,16 +215,16 @@ def _record(
             "private_accuracy": run.evaluation.private.get(name),
             "communication_accuracy": run.evaluation.communication_of(name),
         }
-        for name in run.nodes
+        for name in run.profiles
     }
     return record
 
 
-def _measure_again(run: Run, exchange: Exchange, ceiling: bool) -> None:
+def _measure_again(run: Run, exchange: Exchange, ceiling: bool, group: Group) -> None:
     """Restore the details of the last evaluation of a run that was resumed after its end."""
     sent = run.ledger.state()
     align_after_training(run.nodes, exchange, run.rounds - 1)
-    run.evaluation = evaluate(run.nodes, "test", ceiling)
+    run.evaluation = group.evaluate(run.nodes, "test", ceiling)
     run.ledger.restore(sent)
 
 
@@ -184,19 +233,8 @@ def _is_due(run: Run, every: int) -> bool:
     return rest == 0 and (epoch % every == 0 or epoch == run.epochs)
 
 
-def _keep_best(run: Run, record: Record) -> None:
-    if run.out is not None and run.best is record:
-        save_checkpoint(run.out / "best.safetensors", _weights(run))
-
-
-def _weights(run: Run) -> dict[str, Any]:
-    return {
-        name: {
-            "encoder": dict(agent.encoder.state_dict()),
-            "head": None if agent.head is None else dict(agent.head.state_dict()),
-        }
-        for name, agent in run.agents.items()
-    }
+def _holds_a_run(out: Path) -> bool:
+    return (out / CHECKPOINT).exists() or (out / METRICS).exists()
 
 
 def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
@@ -205,8 +243,6 @@ def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     by_name = {agent.name: agent for agent in listed}
     if len(by_name) != len(listed):
         raise InputError(f"agents must have different names, got {[a.name for a in listed]}")
-    if not by_name:
-        raise InputError("there are no agents to train; give at least one")
     return by_name
 
 
@@ -214,26 +250,21 @@ def _programs(
     agents: Mapping[str, Agent],
     graph: nx.Graph[str],
     method: Method,
-    pilots: Any,
+    pilots: PilotSet,
     seed: int,
     rounds_per_epoch: int,
+    homogeneous: bool,
 ) -> dict[str, Node]:
-    shared = as_pilot_set(pilots)
-    homogeneous = len({agent.dimension for agent in agents.values()}) == 1
     nodes = {}
     for name, agent in agents.items():
         agent.start(seed)
-        shared.of(name)
+        pilots.of(name)
         neighbours = tuple(sorted(graph.neighbors(name)))
         # In one process nothing is secret, so that a run can be repeated.
         secret = derive(seed, name, "secret")
-        setting = Setting(agent, neighbours, shared, seed, secret, rounds_per_epoch, homogeneous)
+        setting = Setting(agent, neighbours, pilots, seed, secret, rounds_per_epoch, homogeneous)
         nodes[name] = method.node(setting)
     return nodes
-
-
-def _smallest_epoch(agents: Mapping[str, Agent]) -> int:
-    return max(1, min(len(a.data.train) // a.batch_size for a in agents.values()))
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -1,0 +1,30 @@
+"""What a round costs each agent, to share the work among processes."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from sheafed import models
+from sheafed.experiments.build import load, specs_of
+from sheafed.experiments.config import Experiment
+
+
+def costs(experiment: Experiment) -> dict[str, float]:
+    """Return the multiply-adds of one training step of every agent.
+
+    They are counted in a dry run without memory or arithmetic, so nothing depends on how busy a
+    machine is. A step on a batch stands for the round: pilots cost in proportion.
+    """
+    samples = load(experiment.data.name)
+    classes = len(samples.classes)
+    counted = {}
+    for name, spec in specs_of(experiment, classes).items():
+        with torch.device("meta"):
+            encoder = models.build_encoder(spec, samples.shape)
+            head = models.build_head(spec, classes)
+            inputs = torch.empty(experiment.training.batch_size, *samples.shape)
+        with FlopCounterMode(display=False) as counter:
+            head(encoder(inputs)).sum().backward()
+        counted[name] = float(counter.get_total_flops())
+    return counted

@@ -1,0 +1,159 @@
+"""Ranks of a real group that do what they are told: distributed_rank.py STORE SOCKET...
+
+Rank 0 is elsewhere; each socket is that of another one, forked where torch is loaded. A line that
+it receives is `[command, arguments]` in JSON, it answers with `{"value", "error", "logs"}`. Bytes
+are in base64, messages are what the codec makes of them. Pickle is out of order here.
+"""
+
+import base64
+import json
+import logging
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from typing import Any, NoReturn, TextIO
+
+import torch
+from torch.distributed import FileStore
+
+from exchange.samples import same_message, tensor_of
+from sheafed.domain.messages import Message
+from sheafed.errors import SheafedError
+from sheafed.exchange import DistributedExchange, Ranks, decode, encode
+
+
+def to_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def to_bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def topology(kind: str, size: int) -> list[tuple[str, str]]:
+    names = [f"n{k}" for k in range(size)]
+    if kind == "complete":
+        return list(combinations(names, 2))
+    line = list(pairwise(names))
+    return line if kind == "line" else [*line, (names[-1], names[0])]
+
+
+def talk(
+    ranks: Ranks, edges: list[tuple[str, str]], homes: dict[str, int], rounds: int
+) -> dict[str, int]:
+    """Let everybody send or keep silent, in rounds; return the messages and bytes sent here."""
+    exchange = DistributedExchange(ranks, homes, edges)
+    here = [name for name, home in homes.items() if home == ranks.rank]
+    for round in range(rounds):
+        for name in here:
+            exchange.send(m for m in said(edges, round) if m.sender == name)
+        exchange.settle(round, "talk")
+        for name in here:
+            expected = {m.sender: m for m in said(edges, round) if m.receiver == name}
+            received = exchange.receive(name, round, "talk", list(homes))
+            assert received.keys() == expected.keys(), (round, name, received.keys())
+            assert all(same_message(received[s], m) for s, m in expected.items())
+    assert not exchange.rejected
+    exchange.close()
+    return {"messages": len(exchange.ledger), "bytes": exchange.ledger.bytes_sent()}
+
+
+def said(edges: list[tuple[str, str]], round: int) -> Iterator[Message]:
+    """Yield what is said in a round: a third is silence, and some is too long for any buffer."""
+    for number, (sender, receiver) in enumerate(e for pair in edges for e in (pair, pair[::-1])):
+        if (round + number) % 3:
+            size = 100_000 if (round + number) % 7 == 0 else 10
+            tensors = {"x": tensor_of(torch.float32, size, seed=number)}
+            yield Message("talk", round, sender, receiver, tensors)
+
+
+class Rank:
+    """The commands."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.exchange = DistributedExchange(ranks, {}, [])
+
+    def new(self, homes: dict[str, int]) -> None:
+        self.ranks.homes = homes
+        self.exchange = DistributedExchange(self.ranks, homes, list(combinations(homes, 2)))
+
+    def send(self, data: str) -> None:
+        self.exchange.send([decode(to_bytes(data))])
+
+    def deliver(self, receiver: str, data: str) -> None:
+        self.exchange.deliver(receiver, to_bytes(data))
+
+    def settle(self, round: int, kind: str) -> None:
+        self.exchange.settle(round, kind)
+
+    def receive(self, receiver: str, round: int, kind: str, senders: list[str]) -> dict[str, str]:
+        received = self.exchange.receive(receiver, round, kind, senders)
+        return {sender: to_text(encode(m).data) for sender, m in received.items()}
+
+    def counts(self) -> dict[str, Any]:
+        return {"rows": list(self.exchange.ledger.rows()), "rejected": self.exchange.rejected}
+
+    def close(self) -> None:
+        self.exchange.close()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def talk(self, kind: str, size: int, homes: dict[str, int], rounds: int) -> dict[str, int]:
+        return talk(self.ranks, topology(kind, size), homes, rounds)
+
+
+class Logs(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append((record.levelno, record.getMessage()))
+
+
+def forbid_pickle() -> None:
+    def forbidden(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("pickle was used")
+
+    for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
+        setattr(pickle, name, forbidden)
+
+
+def serve(here: Rank, lines: TextIO) -> None:
+    logs = Logs()
+    logging.getLogger("sheafed.exchange").addHandler(logs)
+    for line in lines:
+        command, arguments = json.loads(line)
+        answer: dict[str, Any] = {"error": None, "value": None}
+        try:
+            answer["value"] = getattr(here, command)(*arguments)
+        except SheafedError as problem:
+            answer["error"] = [type(problem).__name__, str(problem)]
+        answer["logs"] = logs.lines
+        print(json.dumps(answer), file=lines, flush=True)
+        logs.lines.clear()
+    here.ranks.close()
+
+
+if __name__ == "__main__":
+    forbid_pickle()
+    torch.set_num_threads(1)
+    store, *descriptors = sys.argv[1:]
+    sockets = [socket.socket(fileno=int(descriptor)) for descriptor in descriptors]
+    size = 1 + len(sockets)
+    for rank, mine in enumerate(sockets, start=1):
+        if os.fork() == 0:
+            for other in sockets:
+                if other is not mine:
+                    other.close()
+            serve(Rank(Ranks(FileStore(store, size), rank, size)), mine.makefile("rw"))
+            os._exit(0)
+    for mine in sockets:
+        mine.close()
+    for _ in sockets:
+        os.wait()

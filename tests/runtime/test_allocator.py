@@ -1,0 +1,38 @@
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from sheafed.runtime.allocator import keep_freed_memory
+
+# A block is taken and freed: without keeping, the peak of later page faults starts anew.
+PROGRAM = """
+import resource
+import torch
+from sheafed.runtime.allocator import keep_freed_memory
+if {keep}:
+    assert keep_freed_memory()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(1 << 24)
+before = faults()
+for _ in range(5):
+    torch.ones(1 << 24)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc"
+)
+def test_what_is_freed_is_taken_again_without_page_faults() -> None:
+    faults = [
+        int(subprocess.check_output([sys.executable, "-c", PROGRAM.format(keep=keep)], text=True))
+        for keep in (False, True)
+    ]
+    assert faults[1] < 0.1 * faults[0]
+
+
+def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert keep_freed_memory() is False
