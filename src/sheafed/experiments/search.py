@@ -14,7 +14,7 @@ from sheafed.domain.seeds import derive
 from sheafed.errors import ConfigError, MissingPartError
 from sheafed.experiments.outcome import validation_score
 from sheafed.experiments.runner import Runner
-from sheafed.experiments.sweep import Overrides, Trial, applicable
+from sheafed.experiments.sweep import Overrides, Trial, applicable, check_seeds
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def search_all(
 ) -> list[Trial]:
     """Search for every variant and seed, as many at a time as the runner has jobs."""
     load_optuna()
+    check_seeds(seeds)
     by_key = {r.key: r for r in ranges}
     own = {v: [by_key[k] for k in applicable(list(by_key), runner.experiment(v))] for v in variants}
     for variant, sought in own.items():  # a mistake in the last one shows before the first run

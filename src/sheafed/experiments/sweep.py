@@ -71,8 +71,7 @@ def plan(
         seeds: of each.
         read: the experiment that some overrides make.
     """
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
+    check_seeds(seeds)
     options = {key_of(option): _values(option) for option in choose}
     trials = []
     for variant in variants:
@@ -105,6 +104,12 @@ def without_choice(
             names = sorted({read(v).method.name for v in variants})
             raise ConfigError(f"{key} cannot be chosen: {', '.join(names)} has no such option")
     return missing
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise unless there are seeds, and different ones."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
 
 
 def key_of(option: str) -> str:

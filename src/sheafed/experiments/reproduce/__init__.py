@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sheafed.errors import ConfigError
 from sheafed.experiments.reproduce import accuracies, bottleneck, memory, shift, tradeoff, words
 from sheafed.experiments.reproduce.drawing import draw, save
 from sheafed.experiments.reproduce.plan import Plan
+from sheafed.experiments.sweep import check_seeds
 from sheafed.files import write_atomically
 
 AnyPlan = Plan | memory.Plan | tradeoff.Plan
@@ -34,8 +34,7 @@ def reproduce(name: str, scale: str, out: Path, seeds: Sequence[int], jobs: int)
         seeds: the first one chooses lambda.
         jobs: how many runs at a time; costs are measured one at a time.
     """
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
+    check_seeds(seeds)
     out.mkdir(parents=True, exist_ok=True)
     plan = PLANS[name, scale](seeds)
     if isinstance(plan, memory.Plan):

@@ -184,7 +184,7 @@ def _draw(
     exchanges: int,
     available: int,
 ) -> Figure:
-    figure = Figure(figsize=(7, 4.8), layout="constrained")
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     low, high = points[0].gamma, points[-1].gamma
     steps = 60
@@ -207,7 +207,7 @@ def _draw(
     axes.set_title(_note(plan, sizes, exchanges), fontsize=10)
     axes.grid(color="#dddddd", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from matplotlib.figure import Figure
+import torch
 from torch import Tensor
 
 from sheafed.domain.graphs import incoming, orient, outgoing
@@ -18,6 +19,8 @@ from sheafed.errors import ConfigError
 from sheafed.experiments.build import build, specs_of
 from sheafed.experiments.config import Experiment
 from sheafed.experiments.presets import read_experiment
+from sheafed.experiments.reproduce import costs
+from sheafed.experiments.reproduce.costs import PRIVACIES, SIZES, Measurements, Privacy
 from sheafed.experiments.reproduce.drawing import save
 from sheafed.experiments.reproduce.shift import SMALL
 from sheafed.files import write_atomically
@@ -28,9 +31,6 @@ from sheafed.runtime import train
 
 FLOAT = 4
 Shape = tuple[int, int]
-Privacy = Literal["standard", "strict"]
-SIZES = ("heterogeneous", "homogeneous")
-PRIVACIES: tuple[Privacy, Privacy] = ("standard", "strict")
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,19 @@ def paper(seeds: Sequence[int]) -> Plan:
 
 @dataclass
 class MapUpdates:
-    """Solves Procrustes problems and notes their shapes and how long they took."""
+    """Solves Procrustes problems and notes their shapes and how long they took.
+
+    Seconds are of the processor, which count alike on a busy machine, if torch has one thread.
+    """
 
     shapes: list[Shape] = field(default_factory=list)
     seconds: float = 0.0
 
     def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
         """Solve one problem."""
-        began = time.perf_counter()
+        began = time.thread_time()
         solution = solve(m, previous)
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.thread_time() - began
         self.shapes.append((m.shape[0], m.shape[1]))
         return solution
 
@@ -173,16 +176,17 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
             "out method.beliefs, method.exchange_every and method.precision"
         )
     observed = Observed(method)
-    run = train(
-        world.agents,
-        world.graph,
-        observed,
-        world.pilots,
-        epochs=1,
-        rounds_per_epoch=rounds,
-        seed=experiment.seed,
-        ceiling=False,
-    )
+    with _one_thread():
+        run = train(
+            world.agents,
+            world.graph,
+            observed,
+            world.pilots,
+            epochs=1,
+            rounds_per_epoch=rounds,
+            seed=experiment.seed,
+            ceiling=False,
+        )
     dims = {agent.name: agent.dimension for agent in world.agents}
     edges = orient(world.graph, dims)
     homogeneous = len(set(dims.values())) == 1
@@ -212,8 +216,14 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     return found
 
 
-Cell = tuple[str, Privacy]
-Measurements = Mapping[tuple[str, Privacy, int], Mapping[str, Mapping[str, float]]]
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def reproduce(plan: Plan, out: Path) -> str:
@@ -225,10 +235,11 @@ def reproduce(plan: Plan, out: Path) -> str:
         for seed in plan.seeds
     }
     agents = len(next(iter(found.values())))
-    save(_draw(plan, found, agents), out, "tradeoff")
+    note = f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
+    save(costs.draw(found, note), out, "tradeoff")
     text = _paragraph(plan, found, agents)
-    write_atomically(out / "tradeoff.csv", _csv(found).encode())
-    write_atomically(out / "tradeoff.md", _markdown(found).encode())
+    write_atomically(out / "tradeoff.csv", costs.as_csv(found).encode())
+    write_atomically(out / "tradeoff.md", costs.as_markdown(found).encode())
     write_atomically(out / "tradeoff.txt", text.encode())
     return text
 
@@ -251,97 +262,6 @@ def _measured(plan: Plan, out: Path, sizes: str, privacy: Privacy, seed: int) ->
     return agents
 
 
-def _averages(found: Measurements, sizes: str, privacy: Privacy, key: str) -> list[float]:
-    """Return a figure's mean over agents, for each seed."""
-    return [
-        statistics.fmean(agent[key] for agent in agents.values())
-        for (s, p, _), agents in found.items()
-        if (s, p) == (sizes, privacy)
-    ]
-
-
-_PANELS = {
-    "bytes": ("KiB sent per agent and round", 1 / 1024),
-    "cost": ("cost of a map update, millions", 1e-6),
-    "seconds": ("ms per agent and map update", 1e3),
-}
-
-
-def _draw(plan: Plan, found: Measurements, agents: int) -> Figure:
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    colours = {"standard": "#56B4E9", "strict": "#D55E00"}
-    for axes, (key, (label, unit)) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):
-        for shift, privacy in ((-0.2, PRIVACIES[0]), (0.2, PRIVACIES[1])):
-            values = [_averages(found, sizes, privacy, key) for sizes in SIZES]
-            places = [place + shift for place in range(len(SIZES))]
-            axes.bar(
-                places,
-                [unit * statistics.fmean(v) for v in values],
-                width=0.36,
-                yerr=[unit * statistics.stdev(v) if len(v) > 1 else 0.0 for v in values],
-                capsize=3,
-                color=colours[privacy],
-                hatch="//" if privacy == "strict" else None,
-                edgecolor="black",
-                linewidth=0.6,
-                label=f"{privacy} privacy" if key == "bytes" else None,
-            )
-            if key != "seconds":
-                formula = [
-                    unit * statistics.fmean(_averages(found, sizes, privacy, f"{key}_formula"))
-                    for sizes in SIZES
-                ]
-                name = "formula of the paper" if (key, privacy) == ("bytes", "strict") else None
-                axes.plot(places, formula, "_", color="black", ms=26, mew=2, label=name)
-        axes.set_xticks(range(len(SIZES)), SIZES)
-        axes.set_title(label, fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(_note(plan, agents), fontsize=10)
-    return figure
-
-
-def _note(plan: Plan, agents: int) -> str:
-    return f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
-
-
-_COLUMNS = {
-    "bytes": "bytes per agent and round",
-    "decompositions": "decompositions per update",
-    "cost": "cost per update",
-}
-
-
-def _markdown(found: Measurements) -> str:
-    heads = ["latent sizes", "privacy"]
-    for title in _COLUMNS.values():
-        heads += [title, "formula"]
-    heads.append("ms per update")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for sizes in SIZES:
-        for privacy in PRIVACIES:
-            cells = [sizes, privacy]
-            for key in _COLUMNS:
-                for name in (key, f"{key}_formula"):
-                    mean = statistics.fmean(_averages(found, sizes, privacy, name))
-                    cells.append(f"{mean:,.1f}")
-            times = [1e3 * value for value in _averages(found, sizes, privacy, "seconds")]
-            spread = f" ± {statistics.stdev(times):.2f}" if len(times) > 1 else ""
-            cells.append(f"{statistics.fmean(times):.2f}{spread}")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _csv(found: Measurements) -> str:
-    keys = list(next(iter(next(iter(found.values())).values())))
-    lines = [",".join(["sizes", "privacy", "seed", "agent", *keys])]
-    for (sizes, privacy, seed), agents in found.items():
-        for name, figures in agents.items():
-            cells = [sizes, privacy, str(seed), name, *(repr(figures[key]) for key in keys)]
-            lines.append(",".join(cells))
-    return "\n".join(lines) + "\n"
-
-
 def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
     def dims(sizes: str) -> str:
         cell = found[sizes, "standard", plan.seeds[0]]
@@ -351,13 +271,13 @@ def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
     return (
         f"tab:tradeoff at scale {plan.scale}. {agents} agents of {plan.config} on "
         f"{experiment.data.name} train by Sheaf-FRL for {plan.rounds} rounds, with seeds "
-        f"{', '.join(map(str, plan.seeds))}, one cell at a time, {experiment.training.threads} "
-        f"torch thread(s). Heterogeneous latent sizes: {dims('heterogeneous')}; homogeneous: "
-        f"{dims('homogeneous')}, all agents with the architecture whose latent size is nearest to "
-        "the mean, on the same graph. Bytes are those of the tensors in the ledger, without "
+        f"{', '.join(map(str, plan.seeds))}, one cell at a time, on one torch thread. "
+        f"Heterogeneous latent sizes: {dims('heterogeneous')}; homogeneous: {dims('homogeneous')}, "
+        "all agents with the architecture whose latent size is nearest to the mean, on the same "
+        "graph. Bytes are those of the tensors in the ledger, without "
         "headers. An update is the time in which all maps of an agent are fitted once: a round "
         "under standard privacy, two under strict privacy, where the ends of an edge take turns. "
         "The cost of a decomposition is the larger times the square of the smaller latent size. "
-        "Every agent solves its own problems, as on machines of their own. Figures are means over "
-        "agents, ± the standard deviation over seeds.\n"
+        "Every agent solves its own problems, as on machines of their own; milliseconds are of the "
+        "processor. Figures are means over agents, ± the standard deviation over seeds.\n"
     )
