@@ -73,7 +73,7 @@ class Cluster:
         """Return the agents that live here: rank 0 says what each costs, and all follow."""
         decided = self.gather(None if costs is None else balance(costs, self.size))[0]
         if decided is None:
-            raise InputError("rank 0 must know what the agents cost")
+            raise InputError("rank 0 must say what the agents cost; give it the costs, others None")
         self._ranks.homes = decided
         return [name for name, home in decided.items() if home == self.rank]
 
