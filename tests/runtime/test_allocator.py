@@ -6,7 +6,7 @@ import pytest
 
 from sheafed.runtime.allocator import keep_freed_memory
 
-# A block is taken and freed: without keeping, the peak of later page faults starts anew.
+# A block that went back to the system costs page faults when it is taken again.
 PROGRAM = """
 import resource
 import torch

@@ -18,6 +18,7 @@ from sheafed.experiments.costs import costs
 from sheafed.experiments.presets import PRESETS, read_experiment
 from sheafed.files import write_atomically
 from sheafed.runtime import Cluster, ProgressBar, Run, train
+from sheafed.runtime.allocator import keep_freed_memory
 from sheafed.runtime.cluster import TIMEOUT
 from sheafed.runtime.group import Alone, Group
 
@@ -56,6 +57,7 @@ def run(
         launch(processes, max_restarts, experiment.training.threads, command, out)
         return
     torch.set_num_threads(experiment.training.threads)
+    keep_freed_memory()
     if not in_cluster():
         _train(experiment, out, resume, Alone(), build(experiment))
         return
