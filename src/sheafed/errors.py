@@ -100,6 +100,10 @@ class ExchangeClosedError(SheafedError):
     """An exchange was used after it had been closed."""
 
 
+class NetworkError(SheafedError):
+    """An agent cannot join, or be on, its network."""
+
+
 class TreeError(InputError):
     """A nested state holds a value that cannot be stored, or its stored form is not one."""
 
