@@ -1,10 +1,11 @@
-"""The command line: `sheafed run | new | sweep | align | send | data | report | doctor`."""
+"""The command line: `sheafed run | new | sweep | align | send | data | report | doctor`,
+and `sheafed agent | relay | certs | network` for agents on many machines."""
 
 import sys
 
 import typer
 
-from sheafed.cli import align, data, doctor, report, run, sweep
+from sheafed.cli import agent, align, data, doctor, network, report, run, sweep
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -20,7 +21,11 @@ app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
+app.command("agent")(agent.agent)
+app.command("relay")(agent.relay)
+app.command("certs")(agent.certs)
 app.add_typer(data.app, name="data")
+app.add_typer(network.app, name="network")
 
 
 def main() -> None:

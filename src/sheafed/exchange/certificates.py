@@ -3,7 +3,6 @@
 An agent's certificate carries its name as common name: that is what neighbours know it by.
 """
 
-import os
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -11,12 +10,14 @@ from pathlib import Path
 
 from sheafed.errors import InputError, MissingPartError
 from sheafed.exchange.credentials import AUTHORITY
+from sheafed.files import write_atomically, write_privately
 
 try:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as problem:
     raise MissingPartError(
         "certificates need the cryptography package; get it with: pip install 'sheafed[edge]'"
@@ -45,8 +46,8 @@ def make_certificates(
                 f"{directory / f'{name}.pem'} exists already; delete it to make a new one"
             )
         certificate, key = _issue(name, hosts, days, ca_certificate, ca_key)
-        _write(directory / f"{name}.key", _private_bytes(key), mode=0o600)
-        _write(directory / f"{name}.pem", _public_bytes(certificate))
+        write_privately(directory / f"{name}.key", _private_bytes(key))
+        write_atomically(directory / f"{name}.pem", _public_bytes(certificate))
 
 
 def _authority(directory: Path, days: int) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
@@ -66,8 +67,8 @@ def _authority(directory: Path, days: int) -> tuple[x509.Certificate, EllipticCu
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _write(path.with_suffix(".key"), _private_bytes(key), mode=0o600)
-    _write(path, _public_bytes(certificate))
+    write_privately(path.with_suffix(".key"), _private_bytes(key))
+    write_atomically(path, _public_bytes(certificate))
     return certificate, key
 
 
@@ -80,7 +81,7 @@ def _issue(
 ) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    purposes = [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         _builder(subject, authority.subject, key, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -149,10 +150,3 @@ def _private_bytes(key: EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file that was never readable by more than it may be."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

@@ -130,6 +130,11 @@ class NetworkExchange:
         with self._news:
             return frozenset(self._present)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether nobody waits here any more."""
+        return self._interrupted
+
     def send(self, messages: Iterable[Message]) -> None:
         """Encode, record and post the messages, in this order."""
         self._post(messages, MESSAGES)
@@ -207,7 +212,7 @@ class NetworkExchange:
         self.flush()
         self._closed = True
         self._outbox.close()
-        self._session.close()
+        self._session.close()  # type: ignore[no-untyped-call]
         self._box.clear()
 
     def _count(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform
+from sheafed.domain.pilots import PilotPolicy, Selection, Uniform
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods.beliefs import are_probabilities, believe
@@ -35,6 +36,10 @@ from sheafed.methods.whitenings import NoWhitening
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
+
+
+OTHER_PILOTS = "other pilots"
+"""The field that marks an earlier round's message whose pilots were not those of this one."""
 
 
 class SheafNode(Node):
@@ -118,7 +123,7 @@ class SheafNode(Node):
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q."""
         messages = self._believable(self.accepted(round, ROUND, inbox, self._specs(round)))
-        self._fit_maps(round, messages)
+        self._fit_maps(round, _comparable(messages))
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
             for j, message in messages.items()
@@ -127,6 +132,22 @@ class SheafNode(Node):
         log = self._descend(round, messages, targets)
         self._own = self._everything = None
         return log
+
+    def reuse(self, round: int, message: Message) -> Message | None:
+        """Let an earlier message stand in, as far as it is still true.
+
+        Its latents are those of the earlier round's pilots. Unless this round has the same, they
+        cannot be compared with the own ones, so neither map nor penalty sees them; the sender's
+        beliefs about them remain.
+        """
+        expected = self._specs(round)[message.sender]
+        then, now = (_describe(self.policy.select(r)) for r in (message.round, round))
+        same = then == now
+        if not expected.keys() <= message.tensors.keys() or not (same or self.classes):
+            return None
+        tensors = {name: message.tensors[name] for name in expected}
+        fields = {**message.fields, OTHER_PILOTS: not same}
+        return replace(message, round=round, tensors=tensors, fields=fields)
 
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
@@ -155,7 +176,7 @@ class SheafNode(Node):
     ) -> dict[str, float]:
         log = {}
         self.agent.begin_step()
-        penalty = self._gluing_penalty(round, messages, targets)
+        penalty = self._gluing_penalty(round, _comparable(messages), targets)
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -183,14 +204,14 @@ class SheafNode(Node):
         own = self._round_pilots(graph=True)
         total: Tensor | None = None
         for j, target in targets.items():
-            if self.weights[j] > 0:
+            if j in messages and self.weights[j] > 0:
                 term = (own - target).square().sum() * (
                     self.weights[j] / (2 * len(own) * self.agent.dimension)
                 )
                 total = term if total is None else total + term
         for j, weight in self.weights.items():
             seen = None
-            if j in targets:
+            if j in targets and j in messages:
                 received = messages[j].tensors["latents"]
                 seen = _misalignment(own.detach(), targets[j], received)
             self.weights[j] = self.penalty.update(weight, round, seen)
@@ -304,13 +325,22 @@ def _selection_digest(policy: PilotPolicy) -> str:
     """Return what tells apart policies, or seeds, that choose other pilots."""
     content = blake2b(digest_size=16)
     for selection in map(policy.select, range(4)):
-        groups = None if selection.groups is None else selection.groups.tolist()
-        content.update(f"{selection.indices.tolist()} {groups}".encode())
+        content.update(_describe(selection).encode())
     return content.hexdigest()
+
+
+def _describe(selection: Selection) -> str:
+    groups = None if selection.groups is None else selection.groups.tolist()
+    return f"{selection.indices.tolist()} {groups}"
 
 
 def _in_frame(message: Message) -> bool:
     return message.fields.get("fitted") is True
+
+
+def _comparable(messages: Mapping[str, Message]) -> dict[str, Message]:
+    """Leave out those with the latents of another round's pilots."""
+    return {j: m for j, m in messages.items() if m.fields.get(OTHER_PILOTS) is not True}
 
 
 def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:
