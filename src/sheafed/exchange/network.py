@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from threading import Condition
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -151,48 +150,30 @@ class NetworkExchange:
         return newest
 
     def receive(
-        self,
-        receiver: str,
-        round: int,
-        kind: str,
-        senders: Collection[str],
-        deadline: float = 0.0,
-        awaited: Callable[[], Collection[str]] | None = None,
+        self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        """Return what has come for `receiver` in this round, by sender, sorted by name.
-
-        Args:
-            receiver: the agent here.
-            round: the current one.
-            kind: of the messages.
-            senders: whose messages are taken.
-            deadline: seconds to wait for them.
-            awaited: asked again after everything that happens; says whose messages are waited
-                for. By default, those of the senders that are present.
-        """
+        """Return what has come for `receiver` in this round, by sender, sorted by name."""
         self._check_open()
-        self._check_here(receiver)
-        self._check_known(*senders)
-        end = time.monotonic() + deadline
-        taken: dict[str, Message] = {}
-        while True:
-            news = self._count()
-            waiting = self.present if awaited is None else awaited()
-            taken |= self._box.take(round, kind, set(senders) - set(taken))
-            left = end - time.monotonic()
-            if left <= 0 or self._interrupted or not set(senders) & set(waiting) - set(taken):
-                return dict(sorted(taken.items()))
-            self.wait(left, since=news)
+        self._check_known(receiver, *senders)
+        if receiver != self.name:
+            raise InputError(f"this is the exchange of {self.name!r}, not of {receiver!r}")
+        return self._box.take(round, kind, senders)
 
     def receive_stale(self, kind: str, senders: Collection[str]) -> dict[str, Message]:
         """Return the newest late message of each sender that is within the staleness bound."""
         self._check_open()
         return self._box.take_stale(kind, senders)
 
-    def wait(self, seconds: float, since: int | None = None) -> None:
-        """Wait until something happens, or has happened since `_count()` was `since`."""
+    @property
+    def events(self) -> int:
+        """How many things have happened: arrivals, appearances, departures."""
         with self._news:
-            if not self._interrupted and since in (None, self._events):
+            return self._events
+
+    def wait(self, seconds: float, since: int) -> None:
+        """Wait until something happens, unless it has: until `events` is not `since`."""
+        with self._news:
+            if not self._interrupted and self._events == since:
                 self._news.wait(seconds)
 
     def interrupt(self) -> None:
@@ -214,10 +195,6 @@ class NetworkExchange:
         self._outbox.close()
         self._session.close()  # type: ignore[no-untyped-call]
         self._box.clear()
-
-    def _count(self) -> int:
-        with self._news:
-            return self._events
 
     def _happened(self) -> None:
         with self._news:
@@ -312,11 +289,6 @@ class NetworkExchange:
     def _check_open(self) -> None:
         if self._closed:
             raise ExchangeClosedError("this exchange is closed; make a new one to go on")
-
-    def _check_here(self, receiver: str) -> None:
-        self._check_known(receiver)
-        if receiver != self.name:
-            raise InputError(f"this is the exchange of {self.name!r}, not of {receiver!r}")
 
     def _check_known(self, *names: str) -> None:
         known = sorted((self.name, *self.neighbours))

@@ -154,8 +154,8 @@ class EdgeAgent:
         patience = self.pace.start if fresh else self.pace.deadline
         known = -1
         while not self._stopping:
+            news, now = self._exchange.events, time.monotonic()
             hood.attend()
-            now = time.monotonic()
             if len(hood.met) != known:
                 known, quiet_since = len(hood.met), now
                 missing = sorted(everybody - set(hood.met))
@@ -163,7 +163,7 @@ class EdgeAgent:
             returned = not fresh and known > 0 and now - quiet_since > QUIET_SECONDS
             if everybody <= hood.met.keys() or returned or now - began > patience:
                 break
-            self._exchange.wait(0.2)
+            self._exchange.wait(0.2, since=news)
         if fresh and not self._stopping:
             if hood.refused:
                 raise HandshakeError("; ".join(hood.refused.values()))
@@ -192,7 +192,7 @@ class EdgeAgent:
                 run.save(self.out / CHECKPOINT)
         if not self._stopping and (run.last or {}).get("round") != run.total:
             hood.round = run.total
-            self._evaluate(patient=self.pace.farewell)
+            self._evaluate(patience=self.pace.farewell)
             self._part()
         run.seconds = time.monotonic() - started
         run.save(self.out / CHECKPOINT)
@@ -203,7 +203,8 @@ class EdgeAgent:
         node, hood, run = self._node, self._neighbourhood, self.run
         hood.begin(round)
         told = hood.say(node.send(round))  # who is told something has something to tell
-        fresh = hood.hear(round, ROUND, told, deadline) if told else {}
+        fresh = hood.hear(round, {ROUND: told}, deadline)[ROUND]
+        self._last |= fresh
         inbox = fresh | self._reusable(round, told - fresh.keys())
         run.left_out.update(told - inbox.keys())
         run.reused.update(inbox.keys() - fresh.keys())
@@ -241,9 +242,9 @@ class EdgeAgent:
         epoch, rest = divmod(self.run.rounds, self.run.rounds_per_epoch)
         return rest == 0 and epoch % self._evaluate_every == 0
 
-    def _evaluate(self, patient: float = 0.0) -> None:
+    def _evaluate(self, patience: float = 0.0) -> None:
         run = self.run
-        found = evaluate_here(self._neighbourhood, run.rounds - 1, self.pace.deadline, patient)
+        found = evaluate_here(self._neighbourhood, run.rounds - 1, self.pace.deadline, patience)
         record = {"epoch": run.epoch, "round": run.rounds, **found}
         record |= {key: mean(values) for key, values in run.totals.items()}
         record |= {"bytes_sent": run.ledger.bytes_sent()}
@@ -258,10 +259,11 @@ class EdgeAgent:
         hood.greet(hood.met.keys())
         end = time.monotonic() + self.pace.deadline
         while time.monotonic() < end and not self._stopping:
+            news = self._exchange.events
             hood.attend()
-            if all(hood.knows(j, FINISHED) for j in hood.awaited):
+            if all(hood.says(j, FINISHED) for j in hood.awaited):
                 break
-            self._exchange.wait(0.2)
+            self._exchange.wait(0.2, since=news)
         self._exchange.flush()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from sheafed.domain.messages import Message
@@ -52,14 +52,17 @@ class Neighbourhood:
 
     @property
     def awaited(self) -> frozenset[str]:
-        """Whom to wait for: who is here, means the same, and did not let the last deadline pass."""
+        """Whom to wait for: who is here, not ahead, and did not let the last deadline pass."""
         heard = self.exchange.heard
         self._silent = {j: n for j, n in self._silent.items() if heard[j] == n}
-        return frozenset(self.met) & self.exchange.present - set(self._silent)
+        near = {j for j, greeting in self.met.items() if greeting.round <= self.round}
+        return self.exchange.present & near - self._silent.keys()
 
-    def knows(self, neighbour: str, what: str) -> bool:
-        """Whether a neighbour has said something of itself, e.g. that it asks questions."""
-        return neighbour in self.met and self.met[neighbour].fields.get(what) is True
+    def says(self, neighbour: str, what: str) -> bool | None:
+        """What a neighbour has said of itself, e.g. whether it asks questions, if it has."""
+        if neighbour not in self.met:
+            return None
+        return self.met[neighbour].fields.get(what) is True
 
     def begin(self, round: int) -> None:
         """Enter a round: what was said before is no longer repeated to those who return."""
@@ -75,37 +78,54 @@ class Neighbourhood:
     def hear(
         self,
         round: int,
-        kind: str,
-        senders: Collection[str],
+        expected: Mapping[str, frozenset[str]],
         deadline: float,
-        patient: float = 0.0,
-    ) -> dict[str, Message]:
-        """Return what the senders say in a round; wait for them up to a deadline.
+        patience: float = 0.0,
+        answer: Callable[[str, dict[str, Message]], None] = lambda kind, inbox: None,
+    ) -> dict[str, dict[str, Message]]:
+        """Return the messages of a round, by kind and sender, sorted by name.
 
-        Those that are present and let it pass are told where this agent is, and not waited for
-        until they are heard from again. For the absent it waits `patient` seconds.
+        Those that are here and let the deadline pass are told where this agent is, and not waited
+        for until they are heard from again.
+
+        Args:
+            round: which one.
+            expected: the senders of each kind.
+            deadline: seconds to wait for those who are here.
+            patience: seconds before that, in which the absent are waited for too.
+            answer: called with a kind and what has come of it, as soon as it has.
         """
-        until = time.monotonic() + patient
-
-        def awaited() -> frozenset[str]:
+        heard: dict[str, dict[str, Message]] = {kind: {} for kind in expected}
+        patient_until = time.monotonic() + patience
+        end = patient_until + deadline
+        while True:
+            news = self.exchange.events
             self.attend()
-            return frozenset(senders) if time.monotonic() < until else self.awaited
+            missing: set[str] = set()
+            for kind, senders in expected.items():
+                asked = self.met.keys() & senders - heard[kind].keys()
+                fresh = self.exchange.receive(self.node.name, round, kind, asked)
+                heard[kind] |= fresh
+                if fresh:
+                    answer(kind, fresh)
+                missing |= senders - heard[kind].keys()
+            now = time.monotonic()
+            waiting = missing if now < patient_until else missing & self.awaited
+            if not waiting or now >= end or self.exchange.interrupted:
+                break
+            self.exchange.wait((patient_until if now < patient_until else end) - now, since=news)
+        if not self.exchange.interrupted:
+            self._leave_behind(round, missing & self.awaited, deadline + patience)
+        return {kind: dict(sorted(inbox.items())) for kind, inbox in heard.items()}
 
-        inbox: dict[str, Message] = {}
-        for seconds in (patient, deadline) if patient else (deadline,):
-            missing = set(senders) - set(inbox)
-            inbox |= self.exchange.receive(self.node.name, round, kind, missing, seconds, awaited)
-        left_behind = self.awaited & set(senders) - set(inbox)
-        if self.exchange.interrupted:
-            left_behind = frozenset()  # it was this agent that did not wait
-        for j in left_behind:
+    def _leave_behind(self, round: int, neighbours: Collection[str], seconds: float) -> None:
+        for j in neighbours:
             self._silent[j] = self.exchange.heard[j]
             logger.warning(
                 "%s, round %d: %s is here but has not spoken in %.1f s; going on without it",
-                *(self.node.name, round, j, max(deadline, patient)),
+                *(self.node.name, round, j, seconds),
             )
-        self.greet(left_behind)
-        return dict(sorted((j, m) for j, m in inbox.items() if j in self.met))
+        self.greet(neighbours)
 
     def attend(self) -> None:
         """Hear greetings, and greet who has appeared or does not know this agent yet."""

@@ -24,34 +24,40 @@ from sheafed.runtime.run import Record
 
 
 def evaluate_here(
-    neighbourhood: Neighbourhood, round: int, deadline: float, patient: float = 0.0
+    neighbourhood: Neighbourhood, round: int, deadline: float, patience: float = 0.0
 ) -> Record:
     """Fit maps where the method does so after training, ask the neighbours, answer them.
 
     Args:
         neighbourhood: who is there.
         round: the last one.
-        deadline: seconds to wait for each kind of message.
-        patient: seconds in which even the absent are waited for, to give them time to return.
+        deadline: seconds to wait for neighbours that are there.
+        patience: seconds in which the absent are waited for too, to give them time to return.
     """
-    node, end = neighbourhood.node, time.monotonic() + patient
+    node, says = neighbourhood.node, neighbourhood.says
+    began = time.monotonic()
     told = neighbourhood.say(node.alignment_messages(round))
-
-    def hear(kind: str, senders: set[str]) -> dict[str, Message]:
-        left = max(0.0, end - time.monotonic())
-        return neighbourhood.hear(round, kind, senders, deadline, left)
-
     if told:
-        node.align(round, hear(ALIGNMENT, set(told)))
-    knows, everybody = neighbourhood.knows, set(node.neighbours)
+        aligned = neighbourhood.hear(round, {ALIGNMENT: told}, deadline, patience)
+        node.align(round, aligned[ALIGNMENT])
     asked = neighbourhood.say(ask(node, round))
-    questions = hear(f"{QUESTION} test", {j for j in everybody if knows(j, ASKS)})
-    neighbourhood.say(answer(node, round, questions))
-    answers = hear(f"{ANSWER} test", {j for j in asked if knows(j, ANSWERS)})
     neighbourhood.say(show_pilots(node, round))
-    tails = {j for j in everybody if node.edge(j).head == node.name}
-    understood = mark(node, round, answers)
-    misalignment = compare_pilots(node, round, hear(PILOTS, tails))
+    everybody = frozenset(node.neighbours)
+    question, reply = f"{QUESTION} test", f"{ANSWER} test"
+    expected = {
+        question: frozenset(j for j in everybody if says(j, ASKS) is not False),
+        reply: frozenset(j for j in asked if says(j, ANSWERS) is not False),
+        PILOTS: frozenset(j for j in everybody if node.edge(j).head == node.name),
+    }
+
+    def answer_at_once(kind: str, inbox: dict[str, Message]) -> None:
+        if kind == question:
+            neighbourhood.say(answer(node, round, inbox))
+
+    left = max(0.0, patience - (time.monotonic() - began))
+    heard = neighbourhood.hear(round, expected, deadline, left, answer_at_once)
+    understood = mark(node, round, heard[reply])
+    misalignment = compare_pilots(node, round, heard[PILOTS])
     return {
         "private_accuracy": private_accuracy(node, "test"),
         "validation_private_accuracy": private_accuracy(node, "validation"),
