@@ -129,21 +129,21 @@ class Neighbourhood:
 
     def attend(self) -> None:
         """Hear greetings, and greet who has appeared or does not know this agent yet."""
-        owed = set()
+        here, now = self.exchange.present, time.monotonic()
+        appeared, self._here = here - self._here, here
+        known, strangers = set(self.met), set()
         for neighbour, message in self.exchange.greetings().items():
             if self._meet(neighbour, message) and message.fields.get(MET) is not True:
-                owed.add(neighbour)
-        here, now = self.exchange.present, time.monotonic()
-        owed |= here - self._here
-        self._here = here
-        owed |= {
+                strangers.add(neighbour)
+        unanswered = {
             j
-            for j in here - set(self.met)
+            for j in here - self.met.keys()
             if now - self._greeted.get(j, -REPEAT_SECONDS) >= REPEAT_SECONDS
         }
-        self.greet(owed)
-        # They have not heard it: what was sent to nobody is lost.
-        self.exchange.send(m for m in self._said if m.receiver in owed & self.met.keys())
+        self.greet(appeared | strangers | unanswered)
+        # What was sent before somebody was there and met is lost.
+        missed = self.met.keys() & (appeared | strangers | self.met.keys() - known)
+        self.exchange.send(m for m in self._said if m.receiver in missed)
 
     def greet(self, neighbours: Collection[str]) -> None:
         """Say who this agent is and which round it is in."""
