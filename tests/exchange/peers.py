@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from exchange.samples import message, same_message
 from sheafed.domain.messages import Message
 from sheafed.errors import UnknownAgentError
 from sheafed.exchange import Ledger
@@ -31,12 +32,13 @@ def connected(
     certificates: Path,
     names: Collection[str],
     edges: Sequence[tuple[str, str]] | None = None,
+    endpoints: dict[str, str] | None = None,
     **options: Any,
 ) -> dict[str, NetworkExchange]:
     """Open one exchange per name, all joined unless edges are given, and wait for the links."""
     ordered = sorted(names)
     pairs = edges or [(i, j) for i in ordered for j in ordered if i < j]
-    endpoints = {name: free_endpoint() for name in ordered}
+    endpoints = endpoints or {name: free_endpoint() for name in ordered}
     peers = {}
     for name in ordered:
         neighbours = sorted({i if j == name else j for i, j in pairs if name in (i, j)})
@@ -52,6 +54,19 @@ def connected(
     return peers
 
 
+def passed(peers: dict[str, NetworkExchange], sender: str, receiver: str, round: int = 0) -> bool:
+    """Send a message over the wire, wait for it, and compare."""
+    sent, received = message(round, sender, receiver, seed=round), {}
+    peers[sender].send([sent])
+
+    def came() -> bool:
+        received.update(peers[receiver].receive(receiver, round, "latents", [sender]))
+        return bool(received)
+
+    await_that(came)
+    return same_message(received[sender], sent)
+
+
 class Together:
     """The exchanges of some agents as one, as the contract wants it."""
 
@@ -63,8 +78,8 @@ class Together:
         return sum((peer.rejected for peer in self.peers.values()), Counter())
 
     def send(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self._of(message.sender).send([message])
+        for one in messages:
+            self._of(one.sender).send([one])
             self.sent += 1
 
     def receive(
