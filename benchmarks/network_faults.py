@@ -86,7 +86,8 @@ def run(config: Path, graph: nx.Graph, out: Path, chance: random.Random | None) 
         codes = network.wait()
     assert set(codes.values()) == {0}, f"not everybody finished: {codes}"
     for name, records in kept.items():
-        final = [json.loads(line) for line in (out / name / "metrics.jsonl").open()]
+        lines = (out / name / "metrics.jsonl").read_text().splitlines()
+        final = [json.loads(line) for line in lines]
         assert final[: len(records)] == records, f"{name} lost what it had checkpointed"
     summary = gather(out)
     statuses = network.statuses()

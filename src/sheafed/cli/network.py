@@ -49,7 +49,8 @@ def up(
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with Processes(config, graph, out, options) as agents:
         agents.start()
         try:
