@@ -2,6 +2,7 @@
 
 import logging
 import random
+import resource
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,27 @@ def test_messages_above_the_limit_are_dropped_and_the_link_lives(
     assert line["b"].rejected["size"] >= 1  # the others Zenoh has not even put together
     assert line["b"].arrived <= 3
     assert line["b"].present == {"a", "c"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_and_descriptors_stay_flat_over_five_thousand_rounds(line: Peers) -> None:
+    def talk(rounds: range) -> tuple[int, int]:
+        for round in rounds:
+            for sender, receiver in ("ab", "bc"):
+                line[sender].send([message(round, sender, receiver)])
+                line[sender].greet([Message("hello", round, sender, receiver)])
+            for sender, receiver in ("ab", "bc"):
+                here, news = line[receiver], line[receiver].events
+                while not here.receive(receiver, round, "latents", sender):
+                    news = here.wait(20, since=news)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize(), len(list(Path("/proc/self/fd").iterdir()))
+
+    memory, descriptors = talk(range(1000))
+    later = talk(range(1000, 6000))
+    assert later[1] <= descriptors
+    # 20,000 messages of 600 bytes; the ledger keeps 48 bytes of each.
+    assert later[0] - memory < 6 << 20
 
 
 def test_a_receiver_that_takes_nothing_costs_its_own_messages_only(certificates: Path) -> None:

@@ -221,7 +221,7 @@ def cables() -> Iterator[list[Cable]]:
 def test_killed_frozen_and_cut_off_agents_return_and_all_learn_as_much(
     tmp_path: Path, cables: list[Cable]
 ) -> None:
-    config = world(tmp_path, graph="line", epochs=120, evaluate_every=120)
+    config = world(tmp_path, graph="line", epochs=80, evaluate_every=80)
     agents = network(config, "--deadline", "1", "--lease", "2")
     cables.append(cable := Cable(agents.endpoints["b"]))
     command = agents.commands["c"]

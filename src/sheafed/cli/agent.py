@@ -15,7 +15,7 @@ from sheafed.exchange.credentials import Credentials
 from sheafed.exchange.network import NetworkExchange
 from sheafed.exchange.relay import open_relay
 from sheafed.exchange.zenoh_settings import import_zenoh
-from sheafed.experiments.alone import node_in
+from sheafed.experiments.alone import check_name, node_in
 from sheafed.experiments.build import build
 from sheafed.files import write_privately
 from sheafed.runtime.edge import EdgeAgent, Pace
@@ -65,11 +65,13 @@ def agent(
     pace = Pace(deadline, staleness, start, farewell)
     torch.set_num_threads(experiment.training.threads)
     world = build(experiment)
+    check_name(world, name)
+    credentials = Credentials(cert, key, ca)
     node = node_in(world, name, experiment.seed, _secret(out))
     exchange = NetworkExchange(
         name,
         node.neighbours,
-        credentials=Credentials(cert, key, ca),
+        credentials=credentials,
         listen=listen or [],
         connect=connect or [],
         network=network,

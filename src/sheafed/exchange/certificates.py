@@ -133,7 +133,8 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _check_name(name: str) -> None:
-    if not 0 < len(name) <= MAX_NAME or name == AUTHORITY or Path(name).name != name:
+    reserved = (AUTHORITY, "..")
+    if not 0 < len(name) <= MAX_NAME or name in reserved or Path(name).name != name:
         raise InputError(
             f"the name of an agent must have 1 to {MAX_NAME} characters, be a file name and not "
             f"{AUTHORITY!r}, got {name!r}; rename it"

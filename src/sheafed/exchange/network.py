@@ -170,11 +170,12 @@ class NetworkExchange:
         with self._news:
             return self._events
 
-    def wait(self, seconds: float, since: int) -> None:
-        """Wait until something happens, unless it has: until `events` is not `since`."""
+    def wait(self, seconds: float, since: int) -> int:
+        """Wait until something happens, unless it has: until `events` is not `since`; return it."""
         with self._news:
             if not self._interrupted and self._events == since:
                 self._news.wait(seconds)
+            return self._events
 
     def interrupt(self) -> None:
         """Let nobody wait from now on. May be called from a signal handler."""

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from sheafed.domain.seeds import derive
 from sheafed.errors import UnknownAgentError
-from sheafed.experiments.build import World, build
-from sheafed.experiments.config import Experiment
+from sheafed.experiments.build import World
 from sheafed.methods.node import Node, Setting
 
 
-def node_of(experiment: Experiment, name: str, secret: int | None = None) -> Node:
-    """Build the program of one agent, as it would be among all the others.
+def node_in(world: World, name: str, seed: int, secret: int | None = None) -> Node:
+    """Return the program of one agent, as it would be among all the others.
 
     Args:
-        experiment: the same for all agents.
+        world: what the config, the same for all agents, describes.
         name: which one.
+        seed: that of the config.
         secret: a seed that only this agent knows; derived from the shared one by default, which
             is as repeatable as a run in one process and no secret.
     """
-    return node_in(build(experiment), name, experiment.seed, secret)
-
-
-def node_in(world: World, name: str, seed: int, secret: int | None = None) -> Node:
-    """Return the program of one agent of a world."""
+    check_name(world, name)
     agents = {agent.name: agent for agent in world.agents}
-    if name not in agents:
-        raise UnknownAgentError(f"there is no agent {name!r} in this config, only {sorted(agents)}")
     batches = min(len(a.data.train) // a.batch_size for a in world.agents)
     agents[name].start(seed)
     return world.method.node(
@@ -39,3 +33,11 @@ def node_in(world: World, name: str, seed: int, secret: int | None = None) -> No
             homogeneous=len({a.dimension for a in world.agents}) == 1,
         )
     )
+
+
+def check_name(world: World, name: str) -> None:
+    """Raise unless there is such an agent."""
+    if name not in world.graph:
+        raise UnknownAgentError(
+            f"there is no agent {name!r} in this config, only {sorted(world.graph)}"
+        )
