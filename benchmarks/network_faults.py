@@ -109,16 +109,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/network_faults"))
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--chance", type=int, default=0, help="seed of the faults")
+    parser.add_argument("--chance", type=int, nargs="+", default=[0], help="seeds of the faults")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     config = options.out / "config.toml"
     write_config(config, options.epochs, options.seed)
     graph = build(read(config)).graph
     calm = run(config, graph, options.out / "undisturbed", None)
-    faulty = run(config, graph, options.out / "disturbed", random.Random(options.chance))
     key = "communication_accuracy"
-    print(f"difference of communication accuracy: {100 * (faulty[key] - calm[key]):+.2f} points")
+    for chance in options.chance:
+        faulty = run(config, graph, options.out / f"disturbed-{chance}", random.Random(chance))
+        print(f"  difference of communication: {100 * (faulty[key] - calm[key]):+.2f} points")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One agent among scripted neighbours: real links and certificates, known words."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -80,12 +80,17 @@ def links(certificates: Path) -> Iterator[dict[str, NetworkExchange]]:
 class Stage:
     """Ada as she is, in a thread, and a scripted Bob."""
 
-    def __init__(self, links: dict[str, NetworkExchange], out: Path, pace: Pace = QUICK) -> None:
-        self.ada = EdgeAgent(
-            node("ada", "bob"), links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace
-        )
-        self.bob = Scripted(links["bob"], node("bob", "ada"))
-        self.bob.meet(node("ada", "bob"))
+    def __init__(
+        self,
+        links: dict[str, NetworkExchange],
+        out: Path,
+        pace: Pace = QUICK,
+        case: str = "beliefs",
+    ) -> None:
+        program = node("ada", "bob", case)
+        self.ada = EdgeAgent(program, links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace)
+        self.bob = Scripted(links["bob"], node("bob", "ada", case))
+        self.bob.meet(node("ada", "bob", case))
         self._pool = ThreadPoolExecutor(1)
 
     def start(self, **options: Any) -> "Future[AgentRun]":
@@ -167,6 +172,23 @@ def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
     run = going.result(30)
     assert (run.rounds, run.missed, run.node.agent.steps) == (TOTAL, 5, 3)
     assert not run.left_out
+
+
+def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
+    links: dict[str, NetworkExchange], tmp_path: Path
+) -> None:
+    stage = Stage(links, tmp_path / "ada", case="alone")
+    receive = stage.ada._node.receive
+
+    def greeted_meanwhile(round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        if round == 1:
+            stage.bob.greet(MET, FINISHED, round=5)
+            await_that(lambda: links["ada"].heard["bob"] == 2)
+        return receive(round, inbox)
+
+    stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
+    run = stage.start().result(30)
+    assert (run.missed, run.node.agent.steps) == (0, TOTAL)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class NetworkExchange:
         network: str = "default",
         relays: Collection[str] = (),
         limit: int = 1 << 26,
-        capacity: int = 32,
+        capacity: int = 16,
         staleness: int = 0,
         lease: float = 5.0,
         ledger: Ledger | None = None,
@@ -248,8 +248,9 @@ class NetworkExchange:
                 self._box.put(data, sender)
             else:
                 self._hear_greeting(sender, channel, data)
-        self.arrived += 1
-        self.heard[sender] += 1
+        with self._news:
+            self.arrived += 1
+            self.heard[sender] += 1
         self._happened()
 
     def _hear_greeting(self, sender: str, channel: str, data: bytes) -> None:
@@ -280,12 +281,10 @@ class NetworkExchange:
     def _linked(self, event: zenoh.LinkEvent) -> None:
         other = event.link.auth_identifier
         if event.kind == self._zenoh.SampleKind.PUT and other not in self._known:
+            level = logging.DEBUG if self.strangers[str(other)] else logging.WARNING
             self.strangers[str(other)] += 1
-            logger.warning(
-                "%s: %r has a certificate of the authority but is no neighbour; it is not heard",
-                self.name,
-                other,
-            )
+            text = "%s: %r has a certificate of the authority but is no neighbour; it is not heard"
+            logger.log(level, text, self.name, other)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,7 @@ class EdgeAgent:
         self._evaluate_every = evaluate_every
         self._checkpoint_every = checkpoint_every or node.setting.rounds_per_epoch
         self._last: dict[str, Message] = {}
+        self._in_step = True
         self._stopping = False
 
     def stop(self) -> None:
@@ -140,7 +142,8 @@ class EdgeAgent:
             bytes_sent=run.ledger.bytes_sent(),
             present=sorted(present),
             absent=sorted(set(self._node.neighbours) - present),
-            rejected=dict(self._exchange.rejected + self._node.rejected),
+            rejected=dict(self._exchange.rejected + Counter(self._node.rejected)),
+            strangers=dict(self._exchange.strangers),
             refused=dict(self._neighbourhood.refused),
         )
 
@@ -191,7 +194,7 @@ class EdgeAgent:
             if run.rounds % self._checkpoint_every == 0:
                 run.save(self.out / CHECKPOINT)
         if not self._stopping and (run.last or {}).get("round") != run.total:
-            hood.round = run.total
+            hood.begin(run.total)
             self._evaluate(patience=self.pace.farewell)
             self._part()
         run.seconds = time.monotonic() - started
@@ -206,6 +209,7 @@ class EdgeAgent:
         fresh = hood.hear(round, {ROUND: told}, deadline)[ROUND]
         self._last |= fresh
         inbox = fresh | self._reusable(round, told - fresh.keys())
+        self._in_step = bool(told)
         run.left_out.update(told - inbox.keys())
         run.reused.update(inbox.keys() - fresh.keys())
         for key, value in node.receive(round, dict(sorted(inbox.items()))).items():
@@ -226,9 +230,13 @@ class EdgeAgent:
         return found
 
     def _catch_up(self) -> None:
-        """Skip the rounds that the neighbours have behind them."""
+        """Skip the rounds that the neighbours have behind them.
+
+        Not in the middle of rounds in which nobody tells anybody anything: there is nothing to
+        be in step for.
+        """
         run, hood = self.run, self._neighbourhood
-        if hood.furthest > run.rounds:
+        if self._in_step and hood.furthest > run.rounds:
             logger.warning(
                 "%s was away in rounds %d to %d and joins the current one",
                 *(self._node.name, run.rounds, hood.furthest - 1),
@@ -245,6 +253,8 @@ class EdgeAgent:
     def _evaluate(self, patience: float = 0.0) -> None:
         run = self.run
         found = evaluate_here(self._neighbourhood, run.rounds - 1, self.pace.deadline, patience)
+        if self._stopping:
+            return  # nobody had time to answer
         record = {"epoch": run.epoch, "round": run.rounds, **found}
         record |= {key: mean(values) for key, values in run.totals.items()}
         record |= {"bytes_sent": run.ledger.bytes_sent()}

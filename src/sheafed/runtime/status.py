@@ -35,7 +35,11 @@ class Status:
     present: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     rejected: dict[str, int] = field(default_factory=dict)
+    """Messages, by reason."""
     refused: dict[str, str] = field(default_factory=dict)
+    """Neighbours that mean something else, and what."""
+    strangers: dict[str, int] = field(default_factory=dict)
+    """Links of certificates that name no neighbour."""
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)
 
