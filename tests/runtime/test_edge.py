@@ -12,6 +12,7 @@ import torch
 from worlds import METHODS, agents, pilots, samples
 
 from exchange.peers import await_that, connected
+from exchange.samples import same_message
 from sheafed.domain.messages import Message
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
@@ -22,7 +23,7 @@ from sheafed.methods.node import Node, Setting
 from sheafed.runtime.agent_run import AgentRun
 from sheafed.runtime.checkpoint import load_checkpoint
 from sheafed.runtime.edge import EdgeAgent, Pace
-from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET
+from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
@@ -42,7 +43,6 @@ class Scripted:
 
     def __init__(self, exchange: NetworkExchange, program: Node) -> None:
         self.exchange, self.node = exchange, program
-        self.greet(MET, FINISHED)
 
     def greet(self, *said: str, round: int = 0, **changes: Any) -> None:
         flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
@@ -91,6 +91,7 @@ class Stage:
         self.ada = EdgeAgent(program, links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace)
         self.bob = Scripted(links["bob"], node("bob", "ada", case))
         self.bob.meet(node("ada", "bob", case))
+        self.bob.greet(MET, FINISHED)
         self._pool = ThreadPoolExecutor(1)
 
     def start(self, **options: Any) -> "Future[AgentRun]":
@@ -189,6 +190,26 @@ def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
     stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
     run = stage.start().result(30)
     assert (run.missed, run.node.agent.steps) == (0, TOTAL)
+
+
+def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
+    links: dict[str, NetworkExchange],
+) -> None:
+    ada, bob = node("ada", "bob"), Scripted(links["bob"], node("bob", "ada"))
+    bob.meet(ada)
+    ada.meet({"bob": next(bob.node.hello())})
+    neighbourhood = Neighbourhood(ada, links["ada"], TOTAL)
+    neighbourhood.begin(0)
+    neighbourhood.attend()
+    (said,) = ada.send(0)
+    neighbourhood.say([said])
+    bob.greet(MET)
+    await_that(lambda: links["ada"].heard["bob"] == 1)
+    assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
+    neighbourhood.attend()
+    await_that(lambda: links["bob"].arrived == 2)  # a greeting, and this
+    received = links["bob"].receive("bob", 0, "round", ["ada"])
+    assert same_message(received["ada"], said)
 
 
 @pytest.mark.parametrize(
