@@ -112,6 +112,10 @@ class LostRankError(ClusterError):
     """Another process of the cluster has ended, or does not answer."""
 
 
+class NetworkError(SheafedError):
+    """An agent cannot join, or be on, its network."""
+
+
 class TreeError(InputError):
     """A nested state holds a value that cannot be stored, or its stored form is not one."""
 

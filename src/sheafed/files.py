@@ -25,6 +25,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     _sync_directory(path.parent)
 
 
+def write_privately(path: Path, content: bytes) -> None:
+    """Write a new file that nobody else can read, at no moment."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _sync_directory(directory: Path) -> None:
     """Make the renaming itself durable, where the system can open a directory (not Windows)."""
     if not hasattr(os, "O_DIRECTORY"):

@@ -1,10 +1,21 @@
-"""The command line: `sheafed run`, `sweep`, `reproduce`, `align`, `report` and more."""
+"""The command line: `sheafed run`, `sweep`, `reproduce`, `align`, `agent` and more."""
 
 import sys
 
 import typer
 
-from sheafed.cli import align, bench, data, doctor, report, reproduce, run, sweep
+from sheafed.cli import (
+    agent,
+    align,
+    bench,
+    data,
+    doctor,
+    network,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
@@ -22,7 +33,11 @@ app.command("send")(align.send)
 app.command("report")(report.report)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
+app.command("agent")(agent.agent)
+app.command("relay")(agent.relay)
+app.command("certs")(agent.certs)
 app.add_typer(data.app, name="data")
+app.add_typer(network.app, name="network")
 
 
 def main() -> None:

@@ -44,8 +44,7 @@ def run(
     ] = TIMEOUT,
 ) -> None:
     """Train a network as a config says, and evaluate it."""
-    chosen = [] if seed is None else [f"seed={seed}"]
-    experiment = read_experiment(config, [*(overrides or []), *chosen])
+    experiment = read_experiment(config, overrides or [], seed)
     if processes is not None and in_cluster():
         raise ConfigError("torchrun has started this process already; leave out --processes")
     if processes is not None:

@@ -305,6 +305,11 @@ def selection_digest(policy: PilotPolicy) -> str:
     """Return what tells apart policies, or seeds, that choose other pilots."""
     content = blake2b(digest_size=16)
     for selection in map(policy.select, range(4)):
-        groups = None if selection.groups is None else selection.groups.tolist()
-        content.update(f"{selection.indices.tolist()} {groups}".encode())
+        content.update(describe(selection).encode())
     return content.hexdigest()
+
+
+def describe(selection: Selection) -> str:
+    """Return the same text for the same pilots, and another for others."""
+    groups = None if selection.groups is None else selection.groups.tolist()
+    return f"{selection.indices.tolist()} {groups}"

@@ -54,8 +54,8 @@ class Mailbox:
     A message is dropped, and counted in `rejected`, for one of these reasons:
 
     - any of `decode`: these bytes are not a message;
-    - "receiver", "sender": it is for somebody else, or from nobody in the network;
-    - "late": its round was over before it was read;
+    - "receiver", "sender": it is for somebody else, or not from who may have sent it;
+    - "late": its round was over, for longer than `staleness` rounds, before it was read;
     - "duplicate": there was one of this round, kind and sender before, and that one counts;
     - "overflow": its sender has more than `capacity` unread ones, and it is the oldest.
 
@@ -64,26 +64,42 @@ class Mailbox:
     """
 
     def __init__(
-        self, owner: str, names: Collection[str], capacity: int = 64, limit: int = MAX_BYTES
+        self,
+        owner: str,
+        names: Collection[str],
+        capacity: int = 64,
+        limit: int = MAX_BYTES,
+        staleness: int = 0,
     ) -> None:
         self.rejected: Counter[str] = Counter()
         self._owner = owner
         self._capacity = capacity
         self._limit = limit
+        self._staleness = staleness
         self._round = 0
-        self._read: set[tuple[str, str]] = set()  # (sender, kind) in the current round
+        self._read: set[tuple[int, str, str]] = set()  # (round, sender, kind), none of them late
         self._names = names if isinstance(names, frozenset) else frozenset(names)
         # Only of those who have written: a box for everybody in every box would be N² of them.
         self._unread: dict[str, dict[tuple[int, str], Message]] = {}
         self._lock = Lock()
 
-    def put(self, data: bytes) -> None:
-        """Keep the message of which these are the bytes, or drop it; never raises."""
+    def put(self, data: bytes, sender: str | None = None) -> None:
+        """Keep the message of which these are the bytes, or drop it; never raises.
+
+        Args:
+            data: as they came off the wire.
+            sender: who has proved to be their sender, where the exchange knows.
+        """
         with self._lock:
             try:
-                self._keep(decode(data, self._limit))
+                self._keep(decode(data, self._limit), sender)
             except MessageError as problem:
                 self._reject(problem)
+
+    def reject(self, problem: MessageError) -> None:
+        """Count and log a message that was dropped before it came here."""
+        with self._lock:
+            self._reject(problem)
 
     def take(self, round: int, kind: str, senders: Collection[str]) -> dict[str, Message]:
         """Remove and return the unread messages of that round, kind and those known senders."""
@@ -100,7 +116,19 @@ class Mailbox:
                 for sender in sorted(set(senders))
                 if (round, kind) in self._unread.get(sender, ())
             }
-            self._read.update((sender, kind) for sender in taken)
+            self._read.update((round, sender, kind) for sender in taken)
+            return taken
+
+    def take_stale(self, kind: str, senders: Collection[str]) -> dict[str, Message]:
+        """Remove and return the newest unread message before the current round of those senders."""
+        with self._lock:
+            taken = {}
+            for sender in sorted(set(senders)):
+                unread = self._unread.get(sender, {})
+                old = sorted(key for key in unread if key[0] < self._round and key[1] == kind)
+                for key in old:
+                    taken[sender] = unread.pop(key)
+                    self._read.add((key[0], sender, kind))
             return taken
 
     def clear(self) -> None:
@@ -109,17 +137,18 @@ class Mailbox:
             for unread in self._unread.values():
                 unread.clear()
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: Message, sender: str | None) -> None:
         if message.receiver != self._owner:
             raise MessageError("receiver", f"{message} came to {self._owner!r}; check its sender")
         if message.sender not in self._names:
             raise MessageError("sender", f"{message}: its sender is not one of the network")
-        if message.round < self._round:
+        if sender not in (None, message.sender):
+            raise MessageError("sender", f"{message} came from {sender!r}, who may not say so")
+        if message.round < self._round - self._staleness:
             raise _late(message, self._round)
         unread = self._unread.setdefault(message.sender, {})
         key = (message.round, message.kind)
-        read = message.round == self._round and (message.sender, message.kind) in self._read
-        if read or key in unread:
+        if key in unread or (message.round, message.sender, message.kind) in self._read:
             raise MessageError("duplicate", f"{message} came before; the first one counts")
         unread[key] = message
         if len(unread) > self._capacity:
@@ -131,10 +160,11 @@ class Mailbox:
             )
 
     def _begin(self, round: int) -> None:
+        oldest = round - self._staleness
         for unread in self._unread.values():
-            for key in [key for key in unread if key[0] < round]:
+            for key in [key for key in unread if key[0] < oldest]:
                 self._reject(_late(unread.pop(key), round))
-        self._read.clear()
+        self._read = {read for read in self._read if read[0] >= oldest}
         self._round = round
 
     def _reject(self, problem: MessageError) -> None:

@@ -127,7 +127,8 @@ class Ledger:
         return ledger
 
     def _of(self, kind: str | None) -> list[Traffic]:
-        return [total for name, total in self._totals.items() if kind in (None, name)]
+        # A copy, because another thread may read while a first message of its kind is recorded.
+        return [total for name, total in self._totals.copy().items() if kind in (None, name)]
 
     def _table(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
         # A slice, because an array whose memory is lent to NumPy cannot grow.

@@ -19,8 +19,12 @@ def preset(name: str, overrides: Sequence[str] = ()) -> Experiment:
     return parse(tomllib.loads(file.read_text()), overrides, origin=f"preset {name}")
 
 
-def read_experiment(config: str, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a file or a preset, with overrides."""
+def read_experiment(
+    config: str, overrides: Sequence[str] = (), seed: int | None = None
+) -> Experiment:
+    """Read a file or a preset, with overrides, and another seed if one is given."""
+    if seed is not None:
+        overrides = [*overrides, f"seed={seed}"]
     if config in PRESETS:
         return preset(config, overrides)
     if not Path(config).exists():

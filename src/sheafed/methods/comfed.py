@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -155,6 +155,10 @@ class ComFedNode(Node):
     def send(self, round: int) -> Iterator[Message]:
         """Broadcast own projected class means and counts."""
         return broadcast(self, self.prototypes, round)
+
+    def reuse(self, round: int, message: Message) -> Message:
+        """Let earlier prototypes stand in."""
+        return replace(message, round=round)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step of model and projection."""

@@ -8,7 +8,7 @@ the server's aggregate.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -113,6 +113,10 @@ class FedProtoNode(PostHocNode):
     def send(self, round: int) -> Iterator[Message]:
         """Broadcast own class means and counts: once per epoch, or in every round."""
         return broadcast(self, self.prototypes, round)
+
+    def reuse(self, round: int, message: Message) -> Message:
+        """Let earlier prototypes stand in."""
+        return replace(message, round=round)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step on objective and distance."""

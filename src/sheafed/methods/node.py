@@ -102,24 +102,28 @@ class Node(ABC):
                 f"agent {self.name!r} has not heard from its neighbours {missing}; start them, or "
                 "leave them out of the graph"
             )
-        agreement = self.agreement()
         for neighbour, message in inbox.items():
-            for what, mine in agreement.items():
-                theirs = message.fields.get(what)
-                if theirs != mine:
-                    raise HandshakeError(
-                        f"agents {self.name!r} and {neighbour!r} do not agree on the {what}: "
-                        f"{mine!r} against {theirs!r}; give both the same configuration"
-                    )
-            self.peers[neighbour] = {}
-            for what in self.introduction():
-                value = message.fields.get(what)
-                if not isinstance(value, int) or value < 0:
-                    raise HandshakeError(
-                        f"agent {neighbour!r} says its {what} is {value!r}, expected an integer"
-                    )
-                self.peers[neighbour][what] = value
+            self.peers[neighbour] = self.introduced(neighbour, message)
         self.prepare()
+
+    def introduced(self, neighbour: str, message: Message) -> dict[str, int]:
+        """Return what a neighbour says of itself; refuse one that has agreed to something else."""
+        for what, mine in self.agreement().items():
+            theirs = message.fields.get(what)
+            if theirs != mine:
+                raise HandshakeError(
+                    f"agents {self.name!r} and {neighbour!r} do not agree on the {what}: "
+                    f"{mine!r} against {theirs!r}; give both the same configuration"
+                )
+        said = {}
+        for what in self.introduction():
+            value = message.fields.get(what)
+            if not isinstance(value, int) or value < 0:
+                raise HandshakeError(
+                    f"agent {neighbour!r} says its {what} is {value!r}, expected an integer"
+                )
+            said[what] = value
+        return said
 
     def prepare(self) -> None:
         """Build what depends on the neighbours' introductions."""
@@ -138,6 +142,13 @@ class Node(ABC):
     @abstractmethod
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Update maps and weights; return what is worth logging."""
+
+    def reuse(self, round: int, message: Message) -> Message | None:
+        """Return what a neighbour said in an earlier round as it can serve in this one.
+
+        None, as for a method that says nothing else, leaves the edge out of the round.
+        """
+        return None
 
     # Communication
 

@@ -20,7 +20,7 @@ memory` measures it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Any, Literal
 
@@ -198,6 +198,10 @@ class SheafFMTLNode(PostHocNode):
             self.maps.move(self.method.map_rate * self.method.penalty * residual, self._theta)
         self._theta = self._projected = None
         return log
+
+    def reuse(self, round: int, message: Message) -> Message:
+        """Let an earlier projection of the neighbour's parameters stand in."""
+        return replace(message, round=round)
 
     def _residual(self, round: int, inbox: Mapping[str, Message]) -> Tensor | None:
         """Return all r_ij, one after the other and 0 where nothing came, if anything did."""

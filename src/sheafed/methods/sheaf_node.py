@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
+from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_digest
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods.beliefs import are_probabilities, believe
@@ -36,6 +36,10 @@ from sheafed.methods.whitenings import NoWhitening
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
+
+
+OTHER_PILOTS = "other pilots"
+"""The field that marks an earlier round's message whose pilots were not those of this one."""
 
 
 class SheafNode(Node):
@@ -126,7 +130,7 @@ class SheafNode(Node):
         if not self._is_exchanged(round):
             return self._descend(round, {}, {})
         messages = self._unpacked(self.accepted(round, ROUND, inbox, self._specs(round)))
-        self._fit_maps(round, messages)
+        self._fit_maps(round, _comparable(messages))
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
             for j, message in messages.items()
@@ -135,6 +139,22 @@ class SheafNode(Node):
         log = self._descend(round, messages, targets)
         self._own = self._everything = None
         return log
+
+    def reuse(self, round: int, message: Message) -> Message | None:
+        """Let an earlier message stand in, as far as it is still true.
+
+        Its latents are those of the earlier round's pilots. Unless this round has the same, they
+        cannot be compared with the own ones, so neither map nor penalty sees them; the sender's
+        beliefs about them remain.
+        """
+        expected = self._specs(round)[message.sender]
+        then, now = (describe(self.policy.select(r)) for r in (message.round, round))
+        same = then == now
+        if not expected.keys() <= message.tensors.keys() or not (same or self.classes):
+            return None
+        tensors = {name: message.tensors[name] for name in expected}
+        fields = {**message.fields, OTHER_PILOTS: not same}
+        return replace(message, round=round, tensors=tensors, fields=fields)
 
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
@@ -169,8 +189,9 @@ class SheafNode(Node):
     ) -> dict[str, float]:
         log = {}
         self.agent.begin_step()
-        exchanged = self._is_exchanged(round)
-        penalty = self._gluing_penalty(round, messages, targets) if exchanged else None
+        penalty = None
+        if self._is_exchanged(round):
+            penalty = self._gluing_penalty(round, _comparable(messages), targets)
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -196,14 +217,14 @@ class SheafNode(Node):
         own = self._round_pilots(graph=True)
         total: Tensor | None = None
         for j, target in targets.items():
-            if self.weights[j] > 0:
+            if j in messages and self.weights[j] > 0:
                 term = (own - target).square().sum() * (
                     self.weights[j] / (2 * len(own) * self.agent.dimension)
                 )
                 total = term if total is None else total + term
         for j, weight in self.weights.items():
             seen = None
-            if j in targets:
+            if j in targets and j in messages:
                 received = messages[j].tensors["latents"]
                 seen = _misalignment(own.detach(), targets[j], received)
             self.weights[j] = self.penalty.update(weight, round, seen)
@@ -336,6 +357,11 @@ class SheafNode(Node):
 
 def _in_frame(message: Message) -> bool:
     return message.fields.get("fitted") is True
+
+
+def _comparable(messages: Mapping[str, Message]) -> dict[str, Message]:
+    """Leave out those with the latents of another round's pilots."""
+    return {j: m for j, m in messages.items() if m.fields.get(OTHER_PILOTS) is not True}
 
 
 def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -42,15 +42,11 @@ class MetricsLog(Callback):
 
     def on_start(self, run: Run) -> None:
         """Write what the run remembers: lines after its checkpoint will be measured again."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, b"".join(_line(record) for record in run.metrics))
+        write_records(self.path, run.metrics)
 
     def on_evaluation(self, run: Run, record: Record) -> bool:
         """Append the record."""
-        with self.path.open("ab") as file:
-            file.write(_line(record))
-            file.flush()
-            os.fsync(file.fileno())
+        append_record(self.path, record)
         return False
 
 
@@ -179,6 +175,20 @@ class Started:
         trace: TracebackType | None,
     ) -> None:
         self._ends.__exit__(kind, error, trace)
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Replace what a metrics log holds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, b"".join(map(_line, records)))
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Add a line to a metrics log, on disk when this returns."""
+    with path.open("ab") as file:
+        file.write(_line(record))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

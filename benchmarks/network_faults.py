@@ -1,0 +1,126 @@
+"""Eight agents with mutual TLS on loopback: killed, restarted and frozen, against undisturbed.
+
+    python benchmarks/network_faults.py --out out/faults
+
+Three of them are killed (SIGKILL) at random moments and restarted, another one is stopped
+(SIGSTOP) for ten seconds. Prints accuracies of both runs, and checks that everybody finishes and
+that every evaluation that was in a checkpoint before a kill is in the metrics at the end.
+"""
+
+import argparse
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import networkx as nx
+
+from sheafed.exchange.certificates import make_certificates
+from sheafed.experiments.build import build
+from sheafed.experiments.config import read
+from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.gather import gather
+from sheafed.runtime.processes import CERTIFICATES, Processes
+
+WIDTHS = [(8, 16), (8, 24), (16, 32), (8, 20), (16, 28), (8, 16), (12, 24), (8, 32)]
+NAMES = [f"agent{k}" for k in range(8)]
+RESTART_SECONDS = 1.0
+
+
+def write_config(path: Path, epochs: int, seed: int) -> None:
+    tables = [f"seed = {seed}", '[data]\nname = "digits"\npilots = 0.15\nsplit = [0.6, 0.2, 0.2]']
+    for k, (name, widths) in enumerate(zip(NAMES, WIDTHS, strict=True)):
+        targets = [(k + shift) % 10 for shift in range(5)]
+        tables.append(
+            f'[[model.agents]]\nname = "{name}"\nwidths = {list(widths)}\nhead = [32]\n'
+            f"targets = {targets}"
+        )
+    edges = [(NAMES[k], NAMES[(k + step) % 8]) for k in range(8) for step in (1, 3)]
+    tables.append(f'[graph]\nkind = "edges"\nedges = {[list(edge) for edge in edges]}')
+    tables.append('[method]\nname = "sheaf-frl"\nbeliefs = {}')
+    tables.append(f"[training]\nepochs = {epochs}\nbatch_size = 16\nevaluate_every = 20")
+    path.write_text("\n\n".join(tables))
+
+
+def wait_for_round(network: Processes, round: int) -> None:
+    while network.under_way:
+        statuses = network.statuses()
+        if len(statuses) == 8 and max(s.round for s in statuses.values()) >= round:
+            return
+        time.sleep(0.1)
+
+
+def disturb(network: Processes, total: int, chance: random.Random) -> dict[str, list[dict]]:
+    """Kill three and freeze one; return what was in the checkpoints of the killed."""
+    *killed, frozen = chance.sample(NAMES, 4)
+    moments = sorted(chance.uniform(0.1, 0.8) for _ in range(4))
+    actions = [("kill", name) for name in killed] + [("freeze", frozen)]
+    chance.shuffle(actions)
+    kept = {}
+    for moment, (action, name) in zip(moments, actions, strict=True):
+        wait_for_round(network, int(moment * total))
+        print(f"round {int(moment * total)} of {total}: {action} {name}", flush=True)
+        if action == "kill":
+            network.send_signal(signal.SIGKILL, name)
+            network.running[name].wait()
+            kept[name] = load_checkpoint(network.out / name / "checkpoint.safetensors")["metrics"]
+            time.sleep(RESTART_SECONDS)
+            network.start(name)
+        else:
+            network.send_signal(signal.SIGSTOP, name)
+            time.sleep(10)
+            network.send_signal(signal.SIGCONT, name)
+    return kept
+
+
+def run(config: Path, graph: nx.Graph, out: Path, chance: random.Random | None) -> dict:
+    make_certificates(out / CERTIFICATES, NAMES)
+    began, kept = time.monotonic(), {}
+    with Processes(str(config), graph, out, ["--deadline", "2", "--lease", "3"]) as network:
+        network.start()
+        if chance is not None:
+            wait_for_round(network, 1)
+            total = next(iter(network.statuses().values())).rounds
+            kept = disturb(network, total, chance)
+        codes = network.wait()
+    assert set(codes.values()) == {0}, f"not everybody finished: {codes}"
+    for name, records in kept.items():
+        lines = (out / name / "metrics.jsonl").read_text().splitlines()
+        final = [json.loads(line) for line in lines]
+        assert final[: len(records)] == records, f"{name} lost what it had checkpointed"
+    summary = gather(out)
+    statuses = network.statuses()
+    print(f"{out.name}: {time.monotonic() - began:.0f} s")
+    print(f"  private {summary['private_accuracy']:.4f}")
+    print(f"  communication {summary['communication_accuracy']:.4f}, {len(summary['edges'])} edges")
+    for name in NAMES:
+        own = json.loads((out / name / "summary.json").read_text())
+        print(
+            f"  {name}: missed {own['missed_rounds']} of {own['rounds']} rounds, left out "
+            f"{sum(own['left_out'].values())}, reused {sum(own['reused'].values())}, "
+            f"rejected {statuses[name].rejected}"
+        )
+    return summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/network_faults"))
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chance", type=int, nargs="+", default=[0], help="seeds of the faults")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    config = options.out / "config.toml"
+    write_config(config, options.epochs, options.seed)
+    graph = build(read(config)).graph
+    calm = run(config, graph, options.out / "undisturbed", None)
+    key = "communication_accuracy"
+    for chance in options.chance:
+        faulty = run(config, graph, options.out / f"disturbed-{chance}", random.Random(chance))
+        print(f"  difference of communication: {100 * (faulty[key] - calm[key]):+.2f} points")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""`sheafed agent | relay | certs`: one agent per process, on any machine, without a server."""
+
+import logging
+import secrets
+import signal
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import torch
+import typer
+
+from sheafed.exchange.credentials import Credentials
+from sheafed.exchange.network import NetworkExchange
+from sheafed.exchange.relay import open_relay
+from sheafed.exchange.zenoh_settings import import_zenoh
+from sheafed.experiments.alone import check_name, node_in
+from sheafed.experiments.build import build
+from sheafed.experiments.presets import read_experiment
+from sheafed.files import write_privately
+from sheafed.runtime.edge import EdgeAgent, Pace
+
+Cert = Annotated[Path, typer.Option(help="the certificate; its common name is the agent's")]
+Key = Annotated[Path, typer.Option(help="the private key of the certificate")]
+Authority = Annotated[Path, typer.Option("--ca", help="the certificate of the authority")]
+Network = Annotated[str, typer.Option(help="agents of different networks do not meet")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="table.key=value, repeatable")]
+MaxMessage = Annotated[int, typer.Option(help="MiB of the largest message that is accepted")]
+
+
+def agent(
+    config: Annotated[str, typer.Argument(help="the config, the same for all agents")],
+    name: Annotated[str, typer.Option(help="which agent of the config this is")],
+    cert: Cert,
+    key: Key,
+    ca: Authority,
+    out: Annotated[Path, typer.Option(help="directory for checkpoint, metrics and status")],
+    listen: Annotated[
+        list[str] | None, typer.Option(help="tls/HOST:PORT to be dialled at, repeatable")
+    ] = None,
+    connect: Annotated[
+        list[str] | None, typer.Option(help="tls/HOST:PORT of a neighbour to dial, repeatable")
+    ] = None,
+    relay: Annotated[
+        list[str] | None,
+        typer.Option(help="certificate name of a relay that may speak for neighbours"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option(help="go on from the checkpoint, if there is one")
+    ] = False,
+    deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
+    staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
+    start: Annotated[float, typer.Option(help="seconds for all neighbours to appear")] = 600.0,
+    farewell: Annotated[float, typer.Option(help="seconds for the absent at the end")] = 30.0,
+    lease: Annotated[float, typer.Option(help="seconds after which a silent link is broken")] = 5.0,
+    network: Network = "default",
+    max_message: MaxMessage = 64,
+    overrides: Overrides = None,
+    seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
+) -> None:
+    """Run one agent: it trains with whichever of its neighbours are there."""
+    import_zenoh()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    experiment = read_experiment(config, overrides or [], seed)
+    pace = Pace(deadline, staleness, start, farewell)
+    torch.set_num_threads(experiment.training.threads)
+    world = build(experiment)
+    check_name(world, name)
+    credentials = Credentials(cert, key, ca)
+    node = node_in(world, name, experiment.seed, _secret(out))
+    exchange = NetworkExchange(
+        name,
+        node.neighbours,
+        credentials=credentials,
+        listen=listen or [],
+        connect=connect or [],
+        network=network,
+        relays=relay or [],
+        limit=max_message << 20,
+        staleness=staleness,
+        lease=lease,
+    )
+    try:
+        edge = EdgeAgent(
+            node,
+            exchange,
+            method=world.method.name,
+            epochs=experiment.training.epochs,
+            out=out,
+            pace=pace,
+            evaluate_every=experiment.training.evaluate_every,
+            checkpoint_every=experiment.training.checkpoint_every,
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: edge.stop())
+        run = edge.train(resume)
+    finally:
+        exchange.close()  # an open session would keep the process from ending
+    print(f"{name}: {edge.state} after round {run.rounds} of {run.total}, wrote {out}")
+
+
+def relay(
+    config: Annotated[str, typer.Argument(help="the config of the agents")],
+    listen: Annotated[list[str], typer.Option(help="tls/HOST:PORT, repeatable")],
+    cert: Cert,
+    key: Key,
+    ca: Authority,
+    network: Network = "default",
+    max_message: MaxMessage = 64,
+    overrides: Overrides = None,
+) -> None:
+    """Carry messages between agents that can only dial out; TLS ends here."""
+    import_zenoh()
+    names = [agent.name for agent in build(read_experiment(config, overrides or [], None)).agents]
+    session = open_relay(
+        names,
+        credentials=Credentials(cert, key, ca),
+        listen=listen,
+        network=network,
+        limit=max_message << 20,
+    )
+    over = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    try:
+        print(f"carrying messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
+        over.wait()
+    finally:
+        session.close()  # type: ignore[no-untyped-call]
+
+
+def certs(
+    directory: Annotated[Path, typer.Argument(help="where the files go")],
+    names: Annotated[list[str], typer.Argument(help="of the agents, and of relays")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="name or address they are dialled at, repeatable")
+    ] = None,
+    days: Annotated[int, typer.Option(help="how long they are good")] = 365,
+) -> None:
+    """Make a test authority and a certificate per agent."""
+    from sheafed.exchange.certificates import make_certificates
+
+    make_certificates(directory, names, host or [], days)
+    print(f"wrote {directory}: authority.pem, and NAME.pem and NAME.key of {', '.join(names)}")
+
+
+def _secret(out: Path) -> int:
+    """Return the seed that only this agent knows, the same after a restart."""
+    path = out / "secret"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_privately(path, str(secrets.randbits(63)).encode())
+    return int(path.read_text())

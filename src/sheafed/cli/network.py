@@ -1,0 +1,90 @@
+"""`sheafed network up | status`: a whole network of agent processes on this machine."""
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from sheafed.errors import NetworkError, RunExistsError
+from sheafed.exchange.zenoh_settings import import_zenoh
+from sheafed.experiments.build import build
+from sheafed.experiments.presets import read_experiment
+from sheafed.files import write_atomically
+from sheafed.runtime.edge import SUMMARY
+from sheafed.runtime.gather import gather
+from sheafed.runtime.processes import CERTIFICATES, LOG, Processes
+from sheafed.runtime.status import liveness, read_statuses
+
+app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
+
+
+@app.command()
+def up(
+    config: Annotated[str, typer.Argument(help="a TOML file, or a preset")],
+    out: Annotated[Path, typer.Option(help="directory, with a subdirectory for every agent")],
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="table.key=value, repeatable")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
+    resume: Annotated[bool, typer.Option(help="go on where this directory stopped")] = False,
+    deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
+    staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
+) -> None:
+    """Start an agent process per agent of a config, with certificates, and wait for them."""
+    import_zenoh()
+    from sheafed.exchange.certificates import make_certificates
+
+    experiment = read_experiment(config, overrides or [], seed)
+    if out.exists() and any(out.iterdir()) and not resume:
+        raise RunExistsError(f"{out} is not empty; give --resume, or another --out")
+    graph = build(experiment).graph
+    if not (out / CERTIFICATES).exists():
+        make_certificates(out / CERTIFICATES, sorted(graph))
+    options = ["--deadline", str(deadline), "--staleness", str(staleness)]
+    options += [part for override in overrides or [] for part in ("--set", override)]
+    options += [] if seed is None else ["--seed", str(seed)]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with Processes(config, graph, out, options) as agents:
+        agents.start()
+        try:
+            with Live(_table(out), refresh_per_second=2) as live:
+                while agents.under_way:
+                    time.sleep(0.5)
+                    live.update(_table(out))
+        except KeyboardInterrupt:
+            print("ending all agents after their current round")
+    codes = agents.wait()
+    write_atomically(out / SUMMARY, json.dumps(gather(out), indent=2).encode())
+    failed = sorted(name for name, code in codes.items() if code)
+    if failed:
+        raise NetworkError(f"{', '.join(failed)} failed; see {out}/NAME/{LOG}")
+    print(f"wrote {out}: {SUMMARY}, and a directory per agent")
+
+
+@app.command()
+def status(
+    directory: Annotated[Path, typer.Argument(help="the --out of `sheafed network up`")],
+) -> None:
+    """Show who is alive, how far and how accurate, and what was sent."""
+    Console().print(_table(directory))
+
+
+def _table(directory: Path) -> Table:
+    table = Table()
+    for heading in ("agent", "state", "round", "private", "communicated", "MiB sent", "without"):
+        table.add_column(heading)
+    for name, found in read_statuses(directory).items():
+        shown = [found.private_accuracy, found.communication_accuracy]
+        table.add_row(
+            *(name, liveness(found), f"{found.round}/{found.rounds}"),
+            *("-" if value is None else f"{value:.3f}" for value in shown),
+            *(f"{found.bytes_sent / 2**20:.1f}", ", ".join(found.absent)),
+        )
+    return table

@@ -1,0 +1,81 @@
+"""What one agent can know of how well it does: by its own data, and by its neighbours' answers."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from sheafed.domain.messages import Message
+from sheafed.methods.node import ALIGNMENT, Node
+from sheafed.runtime.evaluation import Split, local_samples, mean
+from sheafed.runtime.neighbourhood import ANSWERS, ASKS, Neighbourhood
+from sheafed.runtime.questions import (
+    ANSWER,
+    PILOTS,
+    QUESTION,
+    answer,
+    ask,
+    compare_pilots,
+    mark,
+    show_pilots,
+)
+from sheafed.runtime.run import Record
+
+
+def evaluate_here(
+    neighbourhood: Neighbourhood, round: int, deadline: float, patience: float = 0.0
+) -> Record:
+    """Fit maps where the method does so after training, ask the neighbours, answer them.
+
+    Args:
+        neighbourhood: who is there.
+        round: the last one.
+        deadline: seconds to wait for neighbours that are there.
+        patience: seconds in which the absent are waited for too, to give them time to return.
+    """
+    node, says = neighbourhood.node, neighbourhood.says
+    began = time.monotonic()
+    told = neighbourhood.say(node.alignment_messages(round))
+    if told:
+        aligned = neighbourhood.hear(round, {ALIGNMENT: told}, deadline, patience)
+        node.align(round, aligned[ALIGNMENT])
+    asked = neighbourhood.say(ask(node, round))
+    neighbourhood.say(show_pilots(node, round))
+    everybody = frozenset(node.neighbours)
+    question, reply = f"{QUESTION} test", f"{ANSWER} test"
+    expected = {
+        question: frozenset(j for j in everybody if says(j, ASKS) is not False),
+        reply: frozenset(j for j in asked if says(j, ANSWERS) is not False),
+        PILOTS: frozenset(j for j in everybody if node.edge(j).head == node.name),
+    }
+
+    def answer_at_once(kind: str, inbox: dict[str, Message]) -> None:
+        if kind == question:
+            neighbourhood.say(answer(node, round, inbox))
+
+    left = max(0.0, patience - (time.monotonic() - began))
+    heard = neighbourhood.hear(round, expected, deadline, left, answer_at_once)
+    understood = mark(node, round, heard[reply])
+    misalignment = compare_pilots(node, round, heard[PILOTS])
+    return {
+        "private_accuracy": private_accuracy(node, "test"),
+        "validation_private_accuracy": private_accuracy(node, "validation"),
+        "communication_accuracy": mean(understood.values()),
+        "misalignment": mean(misalignment.values()),
+        "understood_by": understood,
+        "misaligned_with": misalignment,
+    }
+
+
+@torch.no_grad()
+def private_accuracy(node: Node, split: Split) -> float | None:
+    """Return the accuracy on the own data, if there are any with labels and there is a head."""
+    samples = local_samples(node, split)
+    if samples is None or node.agent.head is None:
+        return None
+    latents, targets = node.agent.encode_samples(samples)
+    if targets is None:
+        return None
+    with node.agent.inference():
+        return float((node.agent.head(latents).argmax(-1) == targets).double().mean())

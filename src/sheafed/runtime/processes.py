@@ -1,0 +1,114 @@
+"""A network whose agents are processes of this machine, on loopback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import networkx as nx
+
+from sheafed.exchange.credentials import credentials_in
+from sheafed.runtime.status import Status, read_statuses
+
+CERTIFICATES, LOG = "certificates", "log.txt"
+STOP_SECONDS = 20.0
+
+
+class Processes:
+    """Starts `sheafed agent` per agent of a graph; ends those that still run when it is left.
+
+    Args:
+        config: a TOML file, or a preset.
+        graph: who talks to whom.
+        out: with the certificates, and a directory for every agent, where its log goes too.
+        options: more of the command line of each agent.
+    """
+
+    def __init__(
+        self, config: str, graph: nx.Graph[str], out: Path, options: Sequence[str] = ()
+    ) -> None:
+        self.out = out
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.endpoints = dict(zip(sorted(graph), _free_endpoints(len(graph)), strict=True))
+        self.commands = {
+            name: self._command(config, name, sorted(graph.neighbors(name)), options)
+            for name in sorted(graph)
+        }
+
+    def start(self, *names: str) -> None:
+        """Start some agents, by default all; an agent that has a checkpoint goes on from it."""
+        for name in names or self.commands:
+            log = self.out / name / LOG
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("ab") as file:
+                # A session of its own, so that Ctrl-C reaches it once, and from here.
+                self.running[name] = subprocess.Popen(
+                    self.commands[name],
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any agent still runs."""
+        return any(agent.poll() is None for agent in self.running.values())
+
+    def send_signal(self, number: signal.Signals, *names: str) -> None:
+        """Send a signal to some agents, by default all that run."""
+        for name in names or self.running:
+            if self.running[name].poll() is None:
+                self.running[name].send_signal(number)
+
+    def statuses(self) -> Mapping[str, Status]:
+        """Return how the agents say they are."""
+        return read_statuses(self.out)
+
+    def wait(self, seconds: float | None = None) -> dict[str, int]:
+        """Wait for all agents to end; return their exit codes."""
+        return {name: agent.wait(seconds) for name, agent in self.running.items()}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let who still runs write its checkpoint; kill who does not end then."""
+        self.send_signal(signal.SIGCONT)
+        self.send_signal(signal.SIGINT)
+        try:
+            self.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGKILL)
+            self.wait()
+
+    def _command(
+        self, config: str, name: str, neighbours: Sequence[str], options: Sequence[str]
+    ) -> list[str]:
+        own = credentials_in(self.out / CERTIFICATES, name)
+        command = [sys.executable, "-m", "sheafed", "agent", config, "--name", name, "--resume"]
+        command += ["--out", str(self.out / name), "--listen", self.endpoints[name], *options]
+        command += ["--cert", str(own.certificate), "--key", str(own.key)]
+        command += ["--ca", str(own.authority)]
+        for j in neighbours:  # of two neighbours the one with the later name dials
+            command += ["--connect", self.endpoints[j]] if j < name else []
+        return command
+
+
+def _free_endpoints(count: int) -> list[str]:
+    """Return loopback addresses with ports that are free, all different."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [f"tls/127.0.0.1:{probe.getsockname()[1]}" for probe in probes]

@@ -1,0 +1,64 @@
+import subprocess
+import sys
+
+import pytest
+
+FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
+
+
+def test_importing_sheafed_does_not_import_zenoh():
+    code = "import sys, sheafed.cli; sys.exit(bool({'zenoh', 'cryptography'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["agent", "digits", "--name", "ada", "--out", "r", *FILES],
+        ["relay", "digits", "--listen", "tls/localhost:1", *FILES],
+        ["network", "up", "digits", "--out", "r"],
+        ["certs", "r", "ada"],
+    ],
+)
+def test_without_the_packages_each_command_says_how_to_get_them(
+    run, monkeypatch, tmp_path, command
+):
+    for name in [n for n in sys.modules if n.startswith("sheafed.exchange.certificates")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "zenoh", None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    code, _, complaint = run(*command)
+    assert code == 2
+    assert "pip install 'sheafed[edge]'" in complaint
+    assert not (tmp_path / "r").exists()
+
+
+def test_certs_makes_files_for_all(run, tmp_path):
+    code, printed, _ = run("certs", "c", "ada", "bo", "--host", "edge.example")
+    assert code == 0
+    assert "ada, bo" in printed
+    assert sorted(p.stem for p in (tmp_path / "c").glob("*.key")) == ["ada", "authority", "bo"]
+
+
+def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
+    assert run("certs", "c", "ada")[0] == 0
+    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca"]
+    code, _, complaint = run(
+        "agent", "digits", "--name", "zoe", "--out", "r", *own, "c/authority.pem"
+    )
+    assert code == 2
+    assert "no agent 'zoe' in this config" in complaint
+    assert not (tmp_path / "r").exists()
+    code, _, complaint = run(
+        "agent", "digits", "--name", "ada", "--out", "r", *own, "c/nothing.pem"
+    )
+    assert code == 2
+    assert "c/nothing.pem, is not there" in complaint
+
+
+def test_up_overwrites_nothing(run, tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "precious").write_text("x")
+    code, _, complaint = run("network", "up", "digits", "--out", "r")
+    assert code == 2
+    assert "--resume" in complaint

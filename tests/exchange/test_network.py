@@ -1,0 +1,321 @@
+"""The network exchange: the contract, and what its links, certificates and bounds promise."""
+
+import logging
+import random
+import resource
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import zenoh
+
+from exchange.contract import ExchangeContract
+from exchange.peers import Together, await_that, connected, free_endpoint, passed
+from exchange.samples import message
+from sheafed.domain.messages import Message
+from sheafed.errors import InputError, NetworkError
+from sheafed.exchange import Exchange, Ledger, encode
+from sheafed.exchange.certificates import make_certificates
+from sheafed.exchange.credentials import Credentials, credentials_in
+from sheafed.exchange.network import GREETINGS, MESSAGES, NetworkExchange
+from sheafed.exchange.relay import open_relay
+from sheafed.exchange.zenoh_settings import OVERHEAD, key, open_session, settings
+
+LIMIT = 1 << 20
+Peers = dict[str, NetworkExchange]
+Intrude = Callable[..., zenoh.Session]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory, ["a", "b", "c", "d", "relay"])
+    return directory
+
+
+class TestNetworkExchange(ExchangeContract):
+    capacity = 16
+
+    @pytest.fixture(autouse=True)
+    def _certificates(self, certificates: Path) -> None:
+        self.certificates = certificates
+
+    def make(self, names: Collection[str]) -> Exchange:
+        ledger = Ledger()
+        return Together(connected(self.certificates, names, ledger=ledger), ledger)
+
+    def inject(self, exchange: Exchange, receiver: str, data: bytes) -> None:
+        assert isinstance(exchange, Together)
+        exchange.inject(receiver, data)
+
+
+@pytest.fixture
+def endpoints() -> dict[str, str]:
+    return {name: free_endpoint() for name in "abc"}
+
+
+@pytest.fixture
+def line(certificates: Path, endpoints: dict[str, str]) -> Iterator[Peers]:
+    """Return the exchanges of a - b - c."""
+    peers = connected(certificates, "abc", [("a", "b"), ("b", "c")], endpoints, limit=LIMIT)
+    yield peers
+    for peer in peers.values():
+        peer.close()
+
+
+@pytest.fixture
+def intrude() -> Iterator[Intrude]:
+    """Open sessions that obey no access control of their own, as an attacker's do not."""
+    opened = []
+
+    def intrude(endpoint: str, credentials: Credentials, **tls: Any) -> zenoh.Session:
+        chosen = settings(
+            "peer",
+            listen=[],
+            connect=[endpoint],
+            credentials=credentials,
+            access={"enabled": False},
+            limit=1 << 30,
+            lease=5,
+        )
+        chosen["transport"]["link"]["tls"] |= tls
+        opened.append(open_session(chosen))
+        return opened[-1]
+
+    yield intrude
+    for session in opened:
+        session.close()
+
+
+def put(session: zenoh.Session, sender: str, receiver: str, data: bytes, channel: str) -> None:
+    session.put(
+        key("default", sender, receiver, channel),
+        data,
+        congestion_control=zenoh.CongestionControl.BLOCK,
+    )
+
+
+# Certificates and names
+
+
+def test_the_wrong_authority_and_no_certificate_get_no_link(
+    line: Peers, endpoints: dict[str, str], intrude: Intrude, tmp_path: Path, certificates: Path
+) -> None:
+    make_certificates(tmp_path, ["a"])
+    own, genuine = credentials_in(tmp_path, "a"), credentials_in(certificates, "a")
+    # It trusts b, to get as far as it can; b does not trust it.
+    wrong = intrude(endpoints["b"], replace(own, authority=genuine.authority))
+    none = intrude(endpoints["b"], genuine, connect_certificate=None, connect_private_key=None)
+    control = intrude(endpoints["b"], credentials_in(certificates, "d"))
+    await_that(lambda: bool(control.info.links()))  # so there was time for the others too
+    for session in (wrong, none):
+        put(session, "a", "b", encode(message()).data, MESSAGES)
+    assert passed(line, "a", "b")
+    assert not wrong.info.links()
+    assert not none.info.links()
+    assert line["b"].arrived == 1
+    assert line["b"].strangers == {"d": 1}
+
+
+def test_a_stranger_with_a_certificate_is_counted_and_neither_heard_nor_told(
+    line: Peers, endpoints: dict[str, str], intrude: Intrude, certificates: Path
+) -> None:
+    session, overheard = intrude(endpoints["b"], credentials_in(certificates, "d")), []
+    subscriber = session.declare_subscriber("**", lambda sample: overheard.append(sample))
+    await_that(lambda: line["b"].strangers == {"d": 1})
+    for sender in "acd":
+        put(session, sender, "b", encode(message(0, sender)).data, MESSAGES)
+        put(session, sender, "b", encode(message(0, sender)).data, GREETINGS)
+    token = session.liveliness().declare_token(key("default", "c", "alive"))
+    await_that(lambda: len(overheard) == 6)  # what it said itself
+    assert all(passed(line, *pair, 1) for pair in ("ab", "ba", "bc", "cb"))
+    assert line["b"].arrived == 2
+    assert len(overheard) == 6
+    del subscriber, token
+
+
+def test_a_neighbour_cannot_speak_under_another_s_name(
+    endpoints: dict[str, str], intrude: Intrude, certificates: Path
+) -> None:
+    b = NetworkExchange(
+        *("b", "ac"), credentials=credentials_in(certificates, "b"), listen=[endpoints["b"]]
+    )
+    try:
+        session = intrude(endpoints["b"], credentials_in(certificates, "c"))
+        await_that(lambda: bool(session.info.links()))
+        put(session, "a", "b", encode(message(sender="a")).data, MESSAGES)  # refused by its key
+        put(session, "c", "b", encode(message(sender="a")).data, MESSAGES)  # by its content
+        put(session, "c", "b", encode(message(sender="c")).data, MESSAGES)
+        await_that(lambda: b.arrived == 2)
+        assert list(b.receive("b", 0, "latents", "ac")) == ["c"]
+        assert b.rejected == {"sender": 1}
+    finally:
+        b.close()
+
+
+def test_missing_files_and_taken_ports_are_named(
+    line: Peers, endpoints: dict[str, str], certificates: Path
+) -> None:
+    with pytest.raises(InputError, match=r"nobody\.pem, is not there"):
+        credentials_in(certificates, "nobody")
+    with pytest.raises(NetworkError, match=endpoints["b"]):
+        NetworkExchange(
+            *("d", "a"), credentials=credentials_in(certificates, "d"), listen=[endpoints["b"]]
+        )
+
+
+# Bounds
+
+
+def test_ten_thousand_fuzzed_messages_are_counted_and_dropped(
+    line: Peers, endpoints: dict[str, str], intrude: Intrude, certificates: Path
+) -> None:
+    session = intrude(endpoints["b"], credentials_in(certificates, "a"))
+    await_that(lambda: bool(session.info.links()))
+    chance, good = random.Random(0), encode(message(sender="a")).data
+    for _ in range(10_000):
+        data = bytearray(good[: chance.randrange(1, len(good))] if chance.random() < 0.5 else good)
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        put(session, "a", "b", bytes(data), chance.choice([MESSAGES, GREETINGS, "elsewhere"]))
+    await_that(lambda: line["b"].arrived == 10_000)
+    assert passed(line, "c", "b", 1)
+    rejected = line["b"].rejected
+    # Flipped bits of the payload, or of the name of a tensor, make another good message.
+    assert 8_000 < sum(rejected.values()) < 10_000
+    assert {"size", "magic", "version", "header", "channel"} <= rejected.keys()
+
+
+def test_messages_above_the_limit_are_dropped_and_the_link_lives(
+    line: Peers, endpoints: dict[str, str]
+) -> None:
+    a = line["a"]
+    for size in (LIMIT + 1, LIMIT + OVERHEAD, 8 * LIMIT, 64 * LIMIT):
+        a._put("b", key("default", "a", "b", MESSAGES), bytes(size))
+    assert passed(line, "a", "b", 1)
+    assert line["b"].rejected["size"] >= 1  # the others Zenoh has not even put together
+    assert line["b"].arrived <= 3
+    assert line["b"].present == {"a", "c"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_and_descriptors_stay_flat_over_five_thousand_rounds(line: Peers) -> None:
+    def talk(rounds: range) -> tuple[int, int]:
+        for round in rounds:
+            for sender, receiver in ("ab", "bc"):
+                line[sender].send([message(round, sender, receiver)])
+                line[sender].greet([Message("hello", round, sender, receiver)])
+            for sender, receiver in ("ab", "bc"):
+                here, news = line[receiver], line[receiver].events
+                while not here.receive(receiver, round, "latents", sender):
+                    news = here.wait(20, since=news)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize(), len(list(Path("/proc/self/fd").iterdir()))
+
+    memory, descriptors = talk(range(1000))
+    later = talk(range(1000, 6000))
+    assert later[1] <= descriptors
+    # 20,000 messages of 600 bytes; the ledger keeps 48 bytes of each.
+    assert later[0] - memory < 6 << 20
+
+
+def test_a_receiver_that_takes_nothing_costs_its_own_messages_only(certificates: Path) -> None:
+    # Nobody has ever been at the other end: sending is as fast, and memory bounded.
+    lonely = NetworkExchange(
+        *("a", "b"), credentials=credentials_in(certificates, "a"), listen=[free_endpoint()]
+    )
+    try:
+        lonely.send(message(round) for round in range(1000))
+        assert lonely.flush()
+        assert len(lonely.ledger) == 1000
+    finally:
+        lonely.close()
+
+
+def test_only_the_own_name_and_the_own_mail(line: Peers) -> None:
+    with pytest.raises(InputError, match="under its own name"):
+        line["b"].send([message(sender="a", receiver="b")])
+    with pytest.raises(InputError, match="exchange of 'b', not of 'a'"):
+        line["b"].receive("a", 0, "latents", "b")
+
+
+# Presence and greetings
+
+
+def test_presence_follows_departure_and_return(
+    line: Peers, endpoints: dict[str, str], certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    line["c"].close()
+    await_that(lambda: line["b"].present == {"a"})
+    assert "b: c is gone" in caplog.messages
+    assert passed(line, "a", "b")
+    line["c"] = NetworkExchange(
+        *("c", "b"), credentials=credentials_in(certificates, "c"), connect=[endpoints["b"]]
+    )
+    await_that(lambda: line["b"].present == {"a", "c"})
+    assert passed(line, "b", "c", 7)
+
+
+def test_of_greetings_the_newest_counts_whatever_its_round(line: Peers) -> None:
+    for round in (5, 3):
+        line["a"].greet([Message("hello", round, "a", "b", fields={"x": round})])
+    await_that(lambda: line["b"].heard["a"] == 2)
+    line["b"].receive("b", 9, "latents", "a")
+    (greeting,) = line["b"].greetings().values()
+    assert (greeting.round, dict(greeting.fields)) == (3, {"x": 3})
+    assert line["b"].greetings() == {}
+
+
+def test_what_was_sent_just_before_closing_arrives(line: Peers) -> None:
+    big = Message("weights", 0, "a", "b", {"w": torch.zeros(200_000)})
+    line["a"].send([big])
+    line["a"].close()
+    await_that(lambda: line["b"].arrived == 1)
+    assert list(line["b"].receive("b", 0, "weights", "a")) == ["a"]
+
+
+# The relay
+
+
+def test_a_relay_joins_those_who_only_dial_out_and_keeps_their_names_apart(
+    certificates: Path, intrude: Intrude, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    where = free_endpoint()
+    relay = open_relay("abc", credentials=credentials_in(certificates, "relay"), listen=[where])
+    pairs = {"a": "b", "b": "ac", "c": "b"}
+    peers = {
+        name: NetworkExchange(
+            name,
+            neighbours,
+            credentials=credentials_in(certificates, name),
+            connect=[where],
+            # c has not been told of the relay, so it hears nobody through it.
+            relays=["relay"] if name != "c" else (),
+        )
+        for name, neighbours in pairs.items()
+    }
+    try:
+        await_that(lambda: "a" in peers["b"].present and "b" in peers["a"].present)
+        assert passed(peers, "a", "b")
+        assert passed(peers, "b", "a")
+        session = intrude(where, credentials_in(certificates, "c"))
+        await_that(lambda: bool(session.info.links()))
+        put(session, "a", "b", encode(message(1, "a")).data, MESSAGES)
+        assert passed(peers, "a", "b", 2)
+        assert peers["b"].arrived == 2
+        peers["b"].send([message(3, "b", "c")])
+        assert passed(peers, "b", "a", 3)
+        assert peers["c"].arrived == 0
+        relay.close()
+        await_that(lambda: not peers["b"].present)
+        relay = open_relay("abc", credentials=credentials_in(certificates, "relay"), listen=[where])
+        await_that(lambda: "a" in peers["b"].present and "b" in peers["a"].present)
+        assert passed(peers, "a", "b", 4)
+    finally:
+        for peer in peers.values():
+            peer.close()
+        relay.close()

@@ -1,0 +1,347 @@
+"""One agent among scripted neighbours: real links and certificates, known words."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from worlds import METHODS, agents, pilots, samples
+
+from exchange.peers import await_that, connected
+from exchange.samples import same_message
+from sheafed.domain.messages import Message
+from sheafed.domain.pilot_set import PilotSet
+from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
+from sheafed.exchange.certificates import make_certificates
+from sheafed.exchange.network import NetworkExchange
+from sheafed.methods import SheafFRL
+from sheafed.methods.node import Node, Setting
+from sheafed.runtime.agent_run import AgentRun
+from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.edge import EdgeAgent, Pace
+from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
+
+ROUNDS, EPOCHS = 4, 2
+TOTAL = ROUNDS * EPOCHS
+QUICK = Pace(deadline=0.3, staleness=2, start=20, farewell=0)
+
+
+def node(
+    name: str, neighbour: str, case: str = "beliefs", pilot_set: PilotSet | None = None
+) -> Node:
+    agent = next(agent for agent in agents() if agent.name == name)
+    shared = pilots() if pilot_set is None else pilot_set
+    return METHODS[case]().node(Setting(agent, (neighbour,), shared, 7, 3, ROUNDS, False))
+
+
+class Scripted:
+    """A neighbour that says what the test tells it to."""
+
+    def __init__(self, exchange: NetworkExchange, program: Node) -> None:
+        self.exchange, self.node = exchange, program
+
+    def greet(self, *said: str, round: int = 0, **changes: Any) -> None:
+        flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
+        for hello in self.node.hello():
+            fields = {**hello.fields, **flags, **changes}
+            self.exchange.greet([replace(hello, round=round, fields=fields)])
+
+    def meet(self, other: Node) -> None:
+        self.node.meet({m.sender: m for m in other.hello() if m.receiver == self.node.name})
+
+    def words(self, round: int) -> Message:
+        (message,) = self.node.send(round)
+        return message
+
+    def speak(self, *rounds: int) -> None:
+        for round in rounds:
+            self.exchange.send([self.words(round)])
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory, ["ada", "bob"])
+    return directory
+
+
+@pytest.fixture
+def links(certificates: Path) -> Iterator[dict[str, NetworkExchange]]:
+    peers = connected(certificates, ["ada", "bob"], staleness=QUICK.staleness)
+    yield peers
+    for peer in peers.values():
+        peer.close()
+
+
+class Stage:
+    """Ada as she is, in a thread, and a scripted Bob."""
+
+    def __init__(
+        self,
+        links: dict[str, NetworkExchange],
+        out: Path,
+        pace: Pace = QUICK,
+        case: str = "beliefs",
+    ) -> None:
+        program = node("ada", "bob", case)
+        self.ada = EdgeAgent(program, links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace)
+        self.bob = Scripted(links["bob"], node("bob", "ada", case))
+        self.bob.meet(node("ada", "bob", case))
+        self.bob.greet(MET, FINISHED)
+        self._pool = ThreadPoolExecutor(1)
+
+    def start(self, **options: Any) -> "Future[AgentRun]":
+        return self._pool.submit(self.ada.train, **options)
+
+
+@pytest.fixture
+def stage(links: dict[str, NetworkExchange], tmp_path: Path) -> Stage:
+    return Stage(links, tmp_path / "ada")
+
+
+def test_a_neighbour_that_falls_silent_is_replaced_then_left_out(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    going = stage.start()
+    stage.bob.speak(0, 1)
+    await_that(lambda: stage.ada.run.rounds == TOTAL)
+    run = going.result(30)
+    assert (run.rounds, run.missed) == (TOTAL, 0)
+    assert run.reused == {"bob": 2}
+    assert run.left_out == {"bob": TOTAL - 4}
+    assert sum("bob is here but has not spoken" in text for text in caplog.messages) == 1
+    assert run.last is not None
+    assert (run.last["understood_by"], run.last["communication_accuracy"]) == ({}, None)
+    assert 0 <= run.last["private_accuracy"] <= 1
+
+
+def test_nothing_is_left_out_of_a_conversation(stage: Stage) -> None:
+    going = stage.start()
+    stage.bob.speak(*range(TOTAL))
+    run = going.result(30)
+    assert not run.left_out
+    assert not run.reused
+    assert not stage.ada.status().rejected
+
+
+def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
+    going = stage.start()
+    good = [stage.bob.words(round) for round in range(TOTAL)]
+    latents = good[1].tensors["latents"].clone()
+    latents[0, 0] = torch.nan
+    beliefs = good[2].tensors["beliefs"] + 5
+    wide = torch.zeros(len(latents), latents.shape[1] + 1)
+    words = {
+        1: {"latents": latents},
+        2: {"beliefs": beliefs},
+        3: {"latents": wide},
+        4: {"latents": latents.double().nan_to_num()},
+    }
+    for round, message in enumerate(good):
+        tensors = {**message.tensors, **words.get(round, {})}
+        stage.bob.exchange.send([replace(message, tensors=tensors)])
+    run = going.result(30)
+    expected = {"non-finite": 1, "beliefs": 1, "shape": 1, "dtype": 1}
+    assert run.node.rejected == expected
+    assert stage.ada.status().rejected == expected
+    weights = run.node.agent.encoder.state_dict().values()
+    assert all(bool(torch.isfinite(w).all()) for w in weights)
+
+
+def test_a_replayed_round_is_counted_and_changes_nothing(
+    stage: Stage, links: dict[str, NetworkExchange], tmp_path: Path
+) -> None:
+    going = stage.start()
+    stage.bob.speak(0)
+    await_that(lambda: stage.ada.run.rounds == 1)
+    stage.bob.speak(0)  # again, and then the rest
+    stage.bob.speak(*range(1, TOTAL))
+    run = going.result(30)
+    assert not run.left_out
+    assert stage.ada.status().rejected == {"duplicate": 1}
+
+
+def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
+    stage.bob.greet(MET, FINISHED, round=5)
+    await_that(lambda: stage.ada._exchange.heard["bob"] == 2)
+    going = stage.start()
+    stage.bob.speak(5, 6, 7)
+    run = going.result(30)
+    assert (run.rounds, run.missed, run.node.agent.steps) == (TOTAL, 5, 3)
+    assert not run.left_out
+
+
+def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
+    links: dict[str, NetworkExchange], tmp_path: Path
+) -> None:
+    stage = Stage(links, tmp_path / "ada", case="alone")
+    receive = stage.ada._node.receive
+
+    def greeted_meanwhile(round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        if round == 1:
+            stage.bob.greet(MET, FINISHED, round=5)
+            await_that(lambda: links["ada"].heard["bob"] == 2)
+        return receive(round, inbox)
+
+    stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
+    run = stage.start().result(30)
+    assert (run.missed, run.node.agent.steps) == (0, TOTAL)
+
+
+def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
+    links: dict[str, NetworkExchange],
+) -> None:
+    ada, bob = node("ada", "bob"), Scripted(links["bob"], node("bob", "ada"))
+    bob.meet(ada)
+    ada.meet({"bob": next(bob.node.hello())})
+    neighbourhood = Neighbourhood(ada, links["ada"], TOTAL)
+    neighbourhood.begin(0)
+    neighbourhood.attend()
+    (said,) = ada.send(0)
+    neighbourhood.say([said])
+    bob.greet(MET)
+    await_that(lambda: links["ada"].heard["bob"] == 1)
+    assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
+    neighbourhood.attend()
+    await_that(lambda: links["bob"].arrived == 2)  # a greeting, and this
+    received = links["bob"].receive("bob", 0, "round", ["ada"])
+    assert same_message(received["ada"], said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pilot set": "another"}, "do not agree on the pilot set: .* against 'another'"),
+        ({"protocol version": 99}, "do not agree on the protocol version: 1 against 99"),
+        ({"dimension": "wide"}, "says its dimension is 'wide'"),
+        ({"round": TOTAL + 1}, f"says it is in round {TOTAL + 1}, there are {TOTAL}"),
+    ],
+)
+def test_a_mismatch_is_refused_by_name(
+    links: dict[str, NetworkExchange], tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    stage = Stage(links, tmp_path / "ada", Pace(start=0.3))
+    stage.bob.greet(MET, **changes)
+    await_that(lambda: links["ada"].heard["bob"] == 2)
+    with pytest.raises(HandshakeError, match=text):
+        stage.start().result(30)
+    assert list(stage.ada.status().refused) == ["bob"]
+    assert json.loads((tmp_path / "ada" / "status.json").read_text())["state"] == "failed"
+
+
+def test_other_pilots_have_another_digest() -> None:
+    other = node("bob", "ada", pilot_set=PilotSet(samples(24, 78)[0]))
+    (hello,) = other.hello()
+    with pytest.raises(HandshakeError, match="pilot set"):
+        node("ada", "bob").introduced("bob", hello)
+
+
+def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
+    going = stage.start()
+    stage.bob.speak(0)
+    await_that(lambda: stage.ada.run.rounds == 1)
+    stage.bob.greet(MET, dimension=99)
+    stage.bob.speak(*range(1, TOTAL))
+    run = going.result(30)
+    assert run.rounds == TOTAL
+    assert "the dimension of agent 'bob' was 4 and is 99" in stage.ada.status().refused["bob"]
+    assert run.left_out["bob"] > 0
+
+
+def test_missing_neighbours_are_named_when_patience_ends(
+    links: dict[str, NetworkExchange], tmp_path: Path
+) -> None:
+    lonely = EdgeAgent(
+        node("ada", "bob"), links["ada"], method="x", epochs=1, out=tmp_path, pace=Pace(start=0.1)
+    )
+    with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
+        lonely.train()
+
+
+def test_stopped_after_a_whole_round_and_resumed_from_there(
+    stage: Stage, links: dict[str, NetworkExchange], tmp_path: Path
+) -> None:
+    going = stage.start()
+    stage.bob.speak(0, 1)
+    await_that(lambda: stage.ada.run.rounds == 2)
+    stage.ada.stop()
+    stopped = going.result(30)
+    saved = load_checkpoint(tmp_path / "ada" / "checkpoint.safetensors")
+    assert saved["rounds"] == stopped.rounds in (2, 3)
+    assert saved["peers"] == {"bob": {"dimension": 4, "classes": 3}}
+    again = EdgeAgent(
+        node("ada", "bob"),
+        links["ada"],
+        method="x",
+        epochs=EPOCHS,
+        out=tmp_path / "ada",
+        pace=QUICK,
+    )
+    with pytest.raises(RunExistsError, match="already holds a run"):
+        again.train()
+    resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
+    assert resumed.rounds == TOTAL
+    assert resumed.node.agent.steps == TOTAL
+    other = EdgeAgent(
+        node("ada", "bob", case="alone"), links["ada"], method="x", epochs=1, out=tmp_path / "ada"
+    )
+    with pytest.raises(CheckpointError, match="its method is 'SheafNode', this one's"):
+        other.train(resume=True)
+
+
+def test_paces_are_checked() -> None:
+    with pytest.raises(InputError, match=r"deadline must be a number of at least 0, got -1"):
+        Pace(deadline=-1)
+
+
+# What of an earlier message is still true
+
+
+def pair(method: SheafFRL) -> tuple[Node, Node]:
+    nodes = {}
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        agent = next(agent for agent in agents() if agent.name == name)
+        nodes[name] = method.node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        (hello,) = nodes[other].hello()
+        nodes[name].meet({other: hello})
+    return nodes["ada"], nodes["bob"]
+
+
+def test_with_the_same_pilots_an_earlier_message_serves_in_full() -> None:
+    ada, bob = pair(SheafFRL(pilots=24))
+    (old,) = bob.send(0)
+    served = ada.reuse(3, old)
+    assert served is not None
+    list(ada.send(3))
+    assert "penalty" in ada.receive(3, {"bob": served})
+    assert not ada.rejected
+    assert ada.ends["bob"].fitted
+
+
+def test_with_other_pilots_only_beliefs_remain() -> None:
+    method = METHODS["beliefs"]()
+    assert isinstance(method, SheafFRL)
+    ada, bob = pair(method)
+    (first,) = bob.send(0)
+    list(ada.send(0))
+    ada.receive(0, {"bob": first})
+    before = ada.ends["bob"].map.clone()
+    served = ada.reuse(1, first)
+    assert served is not None
+    list(ada.send(1))
+    log = ada.receive(1, {"bob": served})
+    assert "belief_loss" in log
+    assert "penalty" not in log
+    assert torch.equal(ada.ends["bob"].map, before)
+    assert not ada.rejected
+
+
+def test_without_beliefs_another_round_s_pilots_say_nothing() -> None:
+    ada, bob = pair(SheafFRL(pilots=8))
+    (old,) = bob.send(0)
+    assert ada.reuse(1, old) is None
