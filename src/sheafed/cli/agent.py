@@ -59,7 +59,7 @@ def agent(
     seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
 ) -> None:
     """Run one agent: it trains with whichever of its neighbours are there."""
-    import_zenoh()
+    import_zenoh().try_init_log_from_env()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     experiment = read_experiment(config, overrides or [], seed)
     pace = Pace(deadline, staleness, start, farewell)
@@ -110,7 +110,7 @@ def relay(
     overrides: Overrides = None,
 ) -> None:
     """Carry messages between agents that can only dial out; TLS ends here."""
-    import_zenoh()
+    import_zenoh().try_init_log_from_env()
     names = [agent.name for agent in build(read_experiment(config, overrides or [], None)).agents]
     session = open_relay(
         names,
