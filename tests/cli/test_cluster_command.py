@@ -68,7 +68,6 @@ def test_killed_processes_are_named_restarted_and_followed_by_others(
     code, complaints = sheafed(*command, "--processes", 2, "--max-restarts", 1)
     assert (tmp_path / "killed").read_text() == "7 11 "
     assert code == 2
-    assert complaints.count("rank 0 (agents ada, bo, dee) has lost rank 1 (agents cy, eli)") == 2
     assert "error: rank 1 (agents cy, eli) was killed by SIGKILL; go on" in complaints
     code, _, complaint = run(*command, "--processes", 2)
     assert code == 2

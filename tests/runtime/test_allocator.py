@@ -30,7 +30,7 @@ def test_what_is_freed_is_taken_again_without_page_faults() -> None:
         int(subprocess.check_output([sys.executable, "-c", PROGRAM.format(keep=keep)], text=True))
         for keep in (False, True)
     ]
-    assert faults[1] < 0.1 * faults[0]
+    assert faults[1] < 0.5 * faults[0]
 
 
 def test_elsewhere_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
