@@ -250,7 +250,7 @@ def test_presence_follows_departure_and_return(
 ) -> None:
     line["c"].close()
     await_that(lambda: line["b"].present == {"a"})
-    assert "b: c is gone" in caplog.messages
+    await_that(lambda: "b: c is gone" in caplog.messages)
     assert passed(line, "a", "b")
     line["c"] = NetworkExchange(
         *("c", "b"), credentials=credentials_in(certificates, "c"), connect=[endpoints["b"]]
