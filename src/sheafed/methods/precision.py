@@ -1,4 +1,4 @@
-r"""How exactly latents cross the wire: what an exchange may cost in bytes.
+r"""How exactly latents and beliefs cross the wire: what an exchange may cost in bytes.
 
 `full` sends them as they are. `half` rounds to float16: each value is off by at most $2^{-11}$ of
 itself. `byte` sends a whole number from -127 to 127 per value and a scale per pilot: each value is
@@ -6,16 +6,64 @@ off by at most 1/254 of the largest of its pilot.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sheafed.domain.messages import TensorSpec
+from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import NonFiniteError
 
 Precision = Literal["full", "half", "byte"]
 LEVELS = 127
+BELIEFS = "beliefs"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Turns named tensors `(n, d)` into those of a message, and back into what they stand for.
+
+    Args:
+        precision: of latents. Beliefs, which must sum to 1, are never sent in bytes: by half
+            if latents are not in full.
+        dtype: in which the agents compute.
+    """
+
+    precision: Precision
+    dtype: torch.dtype
+
+    def pack(self, **values: Tensor | None) -> dict[str, Tensor]:
+        """Return the tensors of a message; what is None is left out."""
+        packed: dict[str, Tensor] = {}
+        for name, value in values.items():
+            if value is not None:
+                packed |= pack(name, value, self._precision_of(name))
+        return packed
+
+    def unpack(self, message: Message, *names: str) -> Message:
+        """Return the message with what its tensors of these names, if it has them, stand for."""
+        tensors = {
+            name: unpack(name, message.tensors, self._precision_of(name), self.dtype)
+            for name in names
+            if name in message.tensors
+        }
+        return replace(message, tensors=tensors)
+
+    def specs(self, **shapes: tuple[int, int] | None) -> dict[str, TensorSpec]:
+        """Return what the tensors of a message must be; what is None must not be there."""
+        expected: dict[str, TensorSpec] = {}
+        for name, shape in shapes.items():
+            if shape is not None:
+                expected |= packed_specs(name, *shape, self._precision_of(name), self.dtype)
+        return expected
+
+    def as_sent(self, latents: Tensor) -> Tensor:
+        """Return own latents as neighbours know them: two ends of an edge solve one problem."""
+        return unpack("x", pack("x", latents, self.precision), self.precision, self.dtype)
+
+    def _precision_of(self, name: str) -> Precision:
+        return "half" if name == BELIEFS and self.precision == "byte" else self.precision
 
 
 def pack(name: str, values: Tensor, precision: Precision) -> dict[str, Tensor]:

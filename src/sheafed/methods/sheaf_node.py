@@ -6,7 +6,6 @@ stringent privacy): they differ in the ends of the edges only (`sheafed.methods.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,23 +15,13 @@ from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_digest
-from sheafed.domain.seeds import generator
-from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
+from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
-from sheafed.methods.maps import (
-    IdentityMaps,
-    SharedSolver,
-    end_state,
-    homogeneous_end,
-    load_end_state,
-    plain_end,
-    solve,
-    strict_end,
-)
+from sheafed.methods.maps import end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.penalty import as_penalty
-from sheafed.methods.precision import Precision, pack, packed_specs, unpack
-from sheafed.methods.whitenings import NoWhitening
+from sheafed.methods.precision import BELIEFS, Wire
+from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
@@ -56,6 +45,7 @@ class SheafNode(Node):
             if isinstance(method.pilots, int)
             else method.pilots
         )
+        self.wire = Wire(method.precision, self.dtype)
         self.classes = 0 if method.beliefs is None else count_classes(self.agent)
         self.weights = {j: self.penalty.start() for j in self.neighbours}
         self.running: dict[str, Tensor] = {}
@@ -83,24 +73,13 @@ class SheafNode(Node):
 
     def prepare(self) -> None:
         """Build this agent's end of every edge."""
-        d, solver = self.agent.dimension, self.method.solver
-        # Nobody else has the problem of a transporting end: remembering it would only cost memory.
-        alone = solve if isinstance(solver, SharedSolver) else solver
         for j in self.neighbours:
-            is_head, other = self.edge(j).head == self.name, self.peers[j]["dimension"]
-            if self.method.privacy == "strict":
-                secret = generator(self.setting.secret, self.name, "map", j)
-                end = strict_end(d, other, is_head=is_head, secret=secret, solver=alone)
-            elif self.setting.homogeneous:
-                end = homogeneous_end(d, is_head=is_head, solver=alone)
-            else:
-                end = plain_end(d, other, is_head=is_head, solver=solver)
-            if isinstance(self.method.maps, IdentityMaps):
-                end.map, end.fitted = torch.eye(*end.map.shape), True
-            end.map = end.map.to(self.dtype)
-            self.ends[j] = end
+            edge, other = self.edge(j), self.peers[j]["dimension"]
             self._check_classes(j)
-        self._warn_if_undetermined()
+            self.ends[j] = make_end(self.method, self.setting, j, edge, other)
+            if edge.head == self.name:  # the tail is told nothing new
+                total, needed = self.setting.pilots.total, min(self.agent.dimension, other)
+                warn_if_undetermined(self.method, self.policy, total, edge, needed)
 
     # A round
 
@@ -112,24 +91,23 @@ class SheafNode(Node):
         with torch.set_grad_enabled(self.penalty.active):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
-        shared = {}
+        beliefs = None
         if self.classes and self.agent.head is not None:
             with self.agent.inference():
                 beliefs = believe(self.agent.head, raw.detach())
-            shared = pack("beliefs", beliefs, self._belief_precision)
-        precision = self.method.precision
         self._everything = self.white_pilots() if self._sends_all(round) else None
         for j, end in self.ends.items():
-            tensors = pack("latents", end.outgoing(self._own.detach()), precision) | shared
-            if self._everything is not None:
-                tensors |= pack("all", end.outgoing(self._everything), precision)
+            latents, everything = end.outgoing(self._own.detach()), self._everything
+            if everything is not None:
+                everything = end.outgoing(everything)
+            tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=everything)
             yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q."""
         if not self._is_exchanged(round):
             return self._descend(round, {}, {})
-        messages = self._unpacked(self.accepted(round, ROUND, inbox, self._specs(round)))
+        messages = self._read(self.accepted(round, ROUND, inbox, self._specs(round)))
         self._fit_maps(round, _comparable(messages))
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
@@ -159,30 +137,22 @@ class SheafNode(Node):
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
         fit_number = self._fit_number(round)
+        own = self.wire.as_sent(self._round_pilots())
+        everything = None if self._everything is None else self.wire.as_sent(self._everything)
         for j, message in messages.items():
+            end, received = self.ends[j], message.tensors["latents"]
             if policy.source == "running" and _in_frame(message):
-                self._accumulate(j, message.tensors["latents"], policy.decay)
-            if fit_number is not None:
-                self.ends[j].fit(self._cross(j, message), fit_number)
-
-    def _accumulate(self, j: str, received: Tensor, decay: float) -> None:
-        own = self._as_sent(self._round_pilots())
-        fresh = self.ends[j].cross(own, received) / len(own)
-        self.running[j] = decay * self.running[j] + fresh if j in self.running else fresh
-
-    def _cross(self, j: str, message: Message) -> Tensor:
-        """Return the cross-covariance that decides the map to a neighbour."""
-        if j in self.running:
-            return self.running[j]
-        if self._everything is not None:
-            own = self._as_sent(self._everything)
-            return self.ends[j].cross(own, message.tensors["all"])
-        return self.ends[j].cross(self._as_sent(self._round_pilots()), message.tensors["latents"])
-
-    def _as_sent(self, own: Tensor) -> Tensor:
-        """Return own latents as neighbours know them: two ends of an edge solve one problem."""
-        precision = self.method.precision
-        return unpack("latents", pack("latents", own, precision), precision, self.dtype)
+                fresh = end.cross(own, received) / len(own)
+                before = self.running.get(j)
+                self.running[j] = fresh if before is None else policy.decay * before + fresh
+            if fit_number is None:
+                continue
+            if j in self.running:
+                end.fit(self.running[j], fit_number)
+            elif everything is not None:
+                end.fit(end.cross(everything, message.tensors["all"]), fit_number)
+            else:
+                end.fit(end.cross(own, received), fit_number)
 
     def _descend(
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
@@ -230,32 +200,19 @@ class SheafNode(Node):
             self.weights[j] = self.penalty.update(weight, round, seen)
         return total
 
-    # Beliefs
-
-    @property
-    def _belief_precision(self) -> Precision:
-        return "full" if self.method.precision == "full" else "half"
-
-    def _unpacked(self, messages: Mapping[str, Message]) -> dict[str, Message]:
+    def _read(self, messages: Mapping[str, Message]) -> dict[str, Message]:
         """Return the messages with what their tensors stand for.
 
         Those whose beliefs are no probabilities are left out.
         """
         good = {}
         for j, message in messages.items():
-            tensors = {
-                name: unpack(name, message.tensors, self.method.precision, self.dtype)
-                for name in ("latents", "all")
-                if name in message.tensors
-            }
-            if "beliefs" in message.tensors:
-                precision = self._belief_precision
-                tensors["beliefs"] = unpack("beliefs", message.tensors, precision, self.dtype)
-                if not are_probabilities(tensors["beliefs"]):
-                    self.rejected["beliefs"] += 1
-                    logger.warning("agent %s left out %s: no probabilities", self.name, message)
-                    continue
-            good[j] = replace(message, tensors=tensors)
+            read = self.wire.unpack(message, "latents", "all", BELIEFS)
+            if BELIEFS in read.tensors and not are_probabilities(read.tensors[BELIEFS]):
+                self.rejected[BELIEFS] += 1
+                logger.warning("agent %s left out %s: no probabilities", self.name, message)
+                continue
+            good[j] = read
         return good
 
     def _belief_loss(
@@ -267,7 +224,7 @@ class SheafNode(Node):
             return None
         whitening = self.whitening.eval()
         latents = torch.cat([whitening.colour(targets[j]) for j in believers])
-        beliefs = torch.cat([messages[j].tensors["beliefs"] for j in believers])
+        beliefs = torch.cat([messages[j].tensors[BELIEFS] for j in believers])
         return self.method.beliefs.loss(self.agent.head, latents, beliefs)
 
     # State
@@ -309,16 +266,15 @@ class SheafNode(Node):
         return self.method.maps.source == "all" and self._fit_number(round) is not None
 
     def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
-        count, total, dtype = self.policy.count, self.setting.pilots.total, self.dtype
-        precision, specs = self.method.precision, {}
+        """Return what the neighbours' messages must hold."""
+        count, total, specs = self.policy.count, self.setting.pilots.total, {}
         for j, end in self.ends.items():
-            expected = packed_specs("latents", count, end.width, precision, dtype)
-            if classes := self.peers[j]["classes"]:
-                beliefs = self._belief_precision
-                expected |= packed_specs("beliefs", count, classes, beliefs, dtype)
-            if self._sends_all(round):
-                expected |= packed_specs("all", total, end.width, precision, dtype)
-            specs[j] = expected
+            classes = self.peers[j]["classes"]
+            specs[j] = self.wire.specs(
+                latents=(count, end.width),
+                beliefs=(count, classes) if classes else None,
+                all=(total, end.width) if self._sends_all(round) else None,
+            )
         return specs
 
     def _check_classes(self, j: str) -> None:
@@ -328,31 +284,6 @@ class SheafNode(Node):
                 f"agents {self.name!r} and {j!r} cannot exchange beliefs: their heads tell apart "
                 f"{self.classes} and {theirs} classes; give both the same label set"
             )
-
-    def _warn_if_undetermined(self) -> None:
-        policy = self.method.maps
-        if isinstance(policy, IdentityMaps):
-            return
-        per_round = policy.source == "round"
-        available = self.policy.count if per_round else self.setting.pilots.total
-        # Whitening centres a round's pilots, which costs them one direction.
-        centred = per_round and not isinstance(self.method.whitening, NoWhitening)
-        rank = available - centred
-        for j in self.neighbours:
-            edge = self.edge(j)
-            needed = min(self.agent.dimension, self.peers[j]["dimension"])
-            if edge.head == self.name and rank < needed:
-                warnings.warn(
-                    f"edge {edge.tail} -> {edge.head}: {available} pilots leave the map "
-                    f"undetermined on a subspace of dimension {needed - rank} of {needed}; "
-                    + (
-                        "fit maps from the running cross-covariance or from all pilots"
-                        if per_round
-                        else "use more pilots"
-                    ),
-                    UndeterminedMapWarning,
-                    stacklevel=2,
-                )
 
 
 def _in_frame(message: Message) -> bool:
