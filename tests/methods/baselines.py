@@ -14,6 +14,7 @@ from torch.optim import SGD
 
 from sheafed import Agent
 from sheafed.domain.messages import Message
+from sheafed.domain.objectives import Objective
 from sheafed.domain.samples import Batch
 from sheafed.methods import NonCooperative
 from sheafed.methods.node import Method, Node
@@ -53,7 +54,9 @@ def nothing(agent: Agent, batch: Batch) -> Tensor:
     return 0 * agent.encode(batch.inputs).sum()
 
 
-def quiet(sizes: Mapping[str, int], rate: float = 0.5) -> list[Agent]:
+def quiet(
+    sizes: Mapping[str, int], rate: float = 0.5, objective: Objective = nothing
+) -> list[Agent]:
     """Agents in double precision that a coupling term alone moves, by plain gradient steps."""
     agents = []
     for name, d in sizes.items():
@@ -65,7 +68,7 @@ def quiet(sizes: Mapping[str, int], rate: float = 0.5) -> list[Agent]:
                 born.head,
                 data=born.data,
                 batch_size=16,
-                objective=nothing,
+                objective=objective,
                 optimizer=lambda parameters: SGD(parameters, lr=rate),
             )
         )

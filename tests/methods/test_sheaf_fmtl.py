@@ -10,12 +10,12 @@ import torch
 from baselines import PAIR, TRIANGLE, Training, assert_resumes, noisy, quiet, receive_one
 from pydantic import TypeAdapter
 from scipy.linalg import hadamard
-from small_worlds import agent, in_double, normal, pilots, same_weights
+from small_worlds import normal, pilots, same_weights
 from torch import Tensor
-from torch.optim import SGD
 
 from sheafed import Agent, train
 from sheafed.domain.messages import Message
+from sheafed.domain.objectives import cross_entropy
 from sheafed.errors import HandshakeError, InputError, NonFiniteError
 from sheafed.experiments.methods import KINDS, MethodTable
 from sheafed.methods import NonCooperative, SheafFMTL
@@ -37,20 +37,7 @@ def double(seed: int, *shape: int) -> Tensor:
 
 def plain(rate: float) -> list[Agent]:
     """Three agents in double precision, with an objective, by plain gradient steps."""
-    agents = []
-    for name, d in SIZES.items():
-        born = in_double(agent(name, d))
-        agents.append(
-            Agent(
-                name,
-                born.encoder,
-                born.head,
-                data=born.data,
-                batch_size=16,
-                optimizer=lambda parameters: SGD(parameters, lr=rate),
-            )
-        )
-    return agents
+    return quiet(SIZES, rate, cross_entropy)
 
 
 class Dense:

@@ -14,8 +14,8 @@ from sheafed.exchange.credentials import Credentials
 from sheafed.exchange.network import NetworkExchange
 from sheafed.exchange.relay import open_relay
 from sheafed.exchange.zenoh_settings import import_zenoh
-from sheafed.experiments.alone import check_name, node_in
-from sheafed.experiments.build import build
+from sheafed.experiments.alone import node_in, world_of
+from sheafed.experiments.build import agent_names
 from sheafed.experiments.presets import read_experiment
 from sheafed.files import write_privately
 from sheafed.runtime.edge import EdgeAgent, Pace
@@ -64,8 +64,7 @@ def agent(
     experiment = read_experiment(config, overrides or [], seed)
     pace = Pace(deadline, staleness, start, farewell)
     torch.set_num_threads(experiment.training.threads)
-    world = build(experiment)
-    check_name(world, name)
+    world = world_of(experiment, name)
     credentials = Credentials(cert, key, ca)
     node = node_in(world, name, experiment.seed, _secret(out))
     exchange = NetworkExchange(
@@ -111,7 +110,7 @@ def relay(
 ) -> None:
     """Carry messages between agents that can only dial out; TLS ends here."""
     import_zenoh().try_init_log_from_env()
-    names = [agent.name for agent in build(read_experiment(config, overrides or [], None)).agents]
+    names = agent_names(read_experiment(config, overrides or [], None))
     session = open_relay(
         names,
         credentials=Credentials(cert, key, ca),

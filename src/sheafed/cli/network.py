@@ -43,7 +43,7 @@ def up(
     experiment = read_experiment(config, overrides or [], seed)
     if out.exists() and any(out.iterdir()) and not resume:
         raise RunExistsError(f"{out} is not empty; give --resume, or another --out")
-    graph = build(experiment).graph
+    graph = build(experiment, only=[]).graph
     if not (out / CERTIFICATES).exists():
         make_certificates(out / CERTIFICATES, sorted(graph))
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]

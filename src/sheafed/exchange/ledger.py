@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafed.domain.messages import Message
 from sheafed.errors import InputError
+from sheafed.exchange.codec import Encoded
 
 
 class Row(NamedTuple):
@@ -68,6 +70,11 @@ class Ledger:
         self._cells.extend((message_round, *names, header_bytes, payload_bytes))
         messages, header, payload = self._totals.get(kind, (0, 0, 0))
         self._totals[kind] = Traffic(messages + 1, header + header_bytes, payload + payload_bytes)
+
+    def count(self, message: Message, encoded: Encoded) -> None:
+        """Add one message as it was encoded."""
+        of = (message.round, message.sender, message.receiver, message.kind)
+        self.record(*of, encoded.header_bytes, encoded.payload_bytes)
 
     def bytes_sent(self, kind: str | None = None) -> int:
         """Return the bytes of all messages, or of those of one kind; 0 if there are none."""

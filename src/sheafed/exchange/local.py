@@ -54,14 +54,7 @@ class LocalExchange:
         for message in messages:
             self._check_known(message.sender, message.receiver)
             encoded = encode(message)
-            self._ledger.record(
-                message.round,
-                message.sender,
-                message.receiver,
-                message.kind,
-                encoded.header_bytes,
-                encoded.payload_bytes,
-            )
+            self._ledger.count(message, encoded)
             if self._tap is not None:
                 self._tap(encoded.data)
             if self._drop is None or not self._drop(message):

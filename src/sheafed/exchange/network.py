@@ -212,14 +212,7 @@ class NetworkExchange:
             if message.sender != self.name:
                 raise InputError(f"{message}: {self.name!r} can only send under its own name")
             encoded = encode(message, self._limit)
-            self._ledger.record(
-                message.round,
-                message.sender,
-                message.receiver,
-                message.kind,
-                encoded.header_bytes,
-                encoded.payload_bytes,
-            )
+            self._ledger.count(message, encoded)
             to = message.receiver
             self._outbox.post(to, key(self._network, self.name, to, channel), encoded.data)
 

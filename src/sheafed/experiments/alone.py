@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sheafed.domain.seeds import derive
 from sheafed.errors import UnknownAgentError
-from sheafed.experiments.build import World
+from sheafed.experiments.build import World, agent_names, build
+from sheafed.experiments.config import Experiment
 from sheafed.methods.node import Node, Setting
 
 
@@ -18,26 +19,24 @@ def node_in(world: World, name: str, seed: int, secret: int | None = None) -> No
         secret: a seed that only this agent knows; derived from the shared one by default, which
             is as repeatable as a run in one process and no secret.
     """
-    check_name(world, name)
-    agents = {agent.name: agent for agent in world.agents}
-    batches = min(len(a.data.train) // a.batch_size for a in world.agents)
-    agents[name].start(seed)
+    (agent,) = (agent for agent in world.agents if agent.name == name)
+    agent.start(seed)
     return world.method.node(
         Setting(
-            agent=agents[name],
+            agent=agent,
             neighbours=tuple(sorted(world.graph.neighbors(name))),
             pilots=world.pilots,
             seed=seed,
             secret=derive(seed, name, "secret") if secret is None else secret,
-            rounds_per_epoch=max(1, batches),
-            homogeneous=len({a.dimension for a in world.agents}) == 1,
+            rounds_per_epoch=world.rounds_per_epoch,
+            homogeneous=world.homogeneous,
         )
     )
 
 
-def check_name(world: World, name: str) -> None:
-    """Raise unless there is such an agent."""
-    if name not in world.graph:
-        raise UnknownAgentError(
-            f"there is no agent {name!r} in this config, only {sorted(world.graph)}"
-        )
+def world_of(experiment: Experiment, name: str) -> World:
+    """Return what an experiment describes with this one agent in it and no other's data."""
+    names = agent_names(experiment)
+    if name not in names:
+        raise UnknownAgentError(f"there is no agent {name!r} in this config, only {sorted(names)}")
+    return build(experiment, only=[name])

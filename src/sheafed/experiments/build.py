@@ -38,6 +38,10 @@ class World:
     partition: Mapping[str, Tensor]
     """The indices of each agent's samples in the data set, before its split."""
     labels: Tensor
+    rounds_per_epoch: int
+    """As long as the agent with the fewest batches, here or elsewhere, has a new one."""
+    homogeneous: bool
+    """Whether all latent sizes of the network agree."""
 
 
 def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
@@ -50,11 +54,16 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
     samples = load(experiment.data.name)
     specs = specs_of(experiment, classes=len(samples.classes))
     pilots, partition = divide(experiment, samples.labels, specs)
+    splits = {
+        name: _split(experiment, name, samples.labels, indices)
+        for name, indices in partition.items()
+    }
     agents = [
-        _agent(experiment, name, spec, samples, partition[name])
+        _agent(experiment, name, spec, samples, splits[name])
         for name, spec in specs.items()
         if only is None or name in only
     ]
+    batches = min(len(train) // experiment.training.batch_size for train, *_ in splits.values())
     return World(
         agents=agents,
         graph=_graph(experiment, specs),
@@ -62,6 +71,8 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
         method=experiment.method.build(),
         partition=partition,
         labels=samples.labels,
+        rounds_per_epoch=max(1, batches),
+        homogeneous=len({spec.latent for spec in specs.values()}) == 1,
     )
 
 
@@ -129,14 +140,18 @@ def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     }
 
 
+def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
+    """Return an agent's training, validation and test samples, as indices in the data set."""
+    random = generator(experiment.seed, name, "split")
+    parts = partitions.stratified_split(labels[indices], experiment.data.split, random)
+    used = max(1, round(experiment.data.use * len(parts[0])))
+    return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
+
+
 def _agent(
-    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, indices: Tensor
+    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, split: Iterable[Tensor]
 ) -> Agent:
     table = experiment.training
-    random = generator(experiment.seed, name, "split")
-    parts = partitions.stratified_split(samples.labels[indices], experiment.data.split, random)
-    used = max(1, round(experiment.data.use * len(parts[0])))
-    train, validation, test = (indices[rows] for rows in (parts[0][:used], *parts[1:]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, name, "weights"))
         encoder = models.build_encoder(spec, samples.shape)
@@ -145,12 +160,7 @@ def _agent(
         name,
         encoder,
         head,
-        data=LocalData(
-            *(
-                _as_kept(samples.inputs[part], samples.labels[part])
-                for part in (train, validation, test)
-            )
-        ),
+        data=LocalData(*(_as_kept(samples.inputs[part], samples.labels[part]) for part in split)),
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
         clip=table.clip,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TypeVar
 
 from sheafed.errors import ConfigError, SweepError
@@ -72,12 +71,7 @@ class Runner:
             ) from problem
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._lock)
 
     def experiment(self, overrides: Sequence[str]) -> Experiment:

@@ -93,11 +93,12 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
 
 @torch.no_grad()
 def private_accuracy(node: Node, split: Split = "test") -> float | None:
-    """Return an agent's accuracy on its own data, if it has them and a head."""
+    """Return an agent's accuracy on its own data, if it has them, with labels, and a head."""
     samples = local_samples(node, split)
     if samples is None or node.agent.head is None:
         return None
-    return _accuracy(node, *node.agent.encode_samples(samples), of=node.name)
+    latents, targets = node.agent.encode_samples(samples)
+    return None if targets is None else _accuracy(node, latents, targets, of=node.name)
 
 
 @torch.no_grad()

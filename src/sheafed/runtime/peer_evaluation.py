@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from sheafed.domain.messages import Message
-from sheafed.methods.node import ALIGNMENT, Node
-from sheafed.runtime.evaluation import Split, local_samples, mean
+from sheafed.methods.node import ALIGNMENT
+from sheafed.runtime.evaluation import mean, private_accuracy
 from sheafed.runtime.neighbourhood import ANSWERS, ASKS, Neighbourhood
 from sheafed.runtime.questions import (
     ANSWER,
@@ -66,16 +64,3 @@ def evaluate_here(
         "understood_by": understood,
         "misaligned_with": misalignment,
     }
-
-
-@torch.no_grad()
-def private_accuracy(node: Node, split: Split) -> float | None:
-    """Return the accuracy on the own data, if there are any with labels and there is a head."""
-    samples = local_samples(node, split)
-    if samples is None or node.agent.head is None:
-        return None
-    latents, targets = node.agent.encode_samples(samples)
-    if targets is None:
-        return None
-    with node.agent.inference():
-        return float((node.agent.head(latents).argmax(-1) == targets).double().mean())

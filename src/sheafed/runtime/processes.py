@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 import networkx as nx
 
@@ -77,12 +76,7 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let who still runs write its checkpoint; kill who does not end then."""
         self.send_signal(signal.SIGCONT)
         self.send_signal(signal.SIGINT)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import Literal
 
 from sheafed.files import write_atomically
@@ -56,12 +55,7 @@ class StatusFile:
         self._write()
         self._thread.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         self._write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sheafed.experiments.reproduce.plan import (
     BELIEFS,
@@ -18,11 +19,38 @@ from sheafed.experiments.reproduce.plan import (
 from sheafed.models.zoo import BOTTLENECKS
 
 
+def paper(seeds: Sequence[int]) -> Plan:
+    """All sizes, all data, 20 epochs, as in app:exp_details."""
+    return Plan(
+        name="bottleneck",
+        title="fig:hetero_bottleneck",
+        scale="paper",
+        config="pair",
+        settings=("training.evaluate_every=20",),
+        axis="model.bottleneck",
+        axis_label="latent size d",
+        values=tuple(map(str, BOTTLENECKS)),
+        curves=(
+            NON_COOPERATIVE,
+            SHEAF_FMTL,
+            COMFED_AS_WIDE,
+            FEDPROTO,
+            FEDMUSCLE,
+            SHEAF_FRL,
+            BELIEFS,
+        ),
+        penalties=DECADES,
+        seeds=tuple(seeds),
+        degree_weighted=False,
+        logarithmic=True,
+    )
+
+
 def quick(seeds: Sequence[int]) -> Plan:
     """Three sizes, a part of the data, a few epochs."""
-    return _plan(
-        "quick",
-        seeds,
+    return replace(
+        paper(seeds),
+        scale="quick",
         settings=(
             "data.use=0.08",
             "data.pilots=0.02",
@@ -31,41 +59,4 @@ def quick(seeds: Sequence[int]) -> Plan:
         ),
         values=("16", "32", "64"),
         penalties=("1e-3", "1e-2", "1e-1"),
-    )
-
-
-def paper(seeds: Sequence[int]) -> Plan:
-    """All sizes, all data, 20 epochs, as in app:exp_details."""
-    return _plan(
-        "paper",
-        seeds,
-        settings=("training.evaluate_every=20",),
-        values=tuple(map(str, BOTTLENECKS)),
-        penalties=DECADES,
-    )
-
-
-def _plan(
-    scale: str,
-    seeds: Sequence[int],
-    *,
-    settings: tuple[str, ...],
-    values: tuple[str, ...],
-    penalties: tuple[str, ...],
-) -> Plan:
-    curves = (NON_COOPERATIVE, SHEAF_FMTL, COMFED_AS_WIDE, FEDPROTO, FEDMUSCLE, SHEAF_FRL, BELIEFS)
-    return Plan(
-        name="bottleneck",
-        title="fig:hetero_bottleneck",
-        scale=scale,
-        config="pair",
-        settings=settings,
-        axis="model.bottleneck",
-        axis_label="latent size d",
-        values=values,
-        curves=curves,
-        penalties=penalties,
-        seeds=tuple(seeds),
-        degree_weighted=False,
-        logarithmic=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sheafed.experiments.reproduce.plan import (
     BELIEFS,
@@ -18,12 +19,31 @@ SMALL = ("agent-02", "agent-05", "agent-09", "agent-12", "agent-13")
 """The zoo's cheapest agents whose target classes overlap."""
 
 
+def paper(seeds: Sequence[int]) -> Plan:
+    """Fifteen agents, all data, 100 epochs, as in app:exp_details."""
+    return Plan(
+        name="shift",
+        title="fig:multiagent_shift",
+        scale="paper",
+        config="network",
+        settings=("training.evaluate_every=100",),
+        axis="data.shift",
+        axis_label="distribution shift s",
+        values=tuple(f"0.{tenth}" for tenth in range(10)),
+        curves=(NON_COOPERATIVE, SHEAF_FMTL, COMFED, SHEAF_FRL, BELIEFS),
+        penalties=DECADES,
+        seeds=tuple(seeds),
+        degree_weighted=True,
+        remark="The paper does not list its values of s; these are ours.",
+    )
+
+
 def quick(seeds: Sequence[int]) -> Plan:
     """Five of the fifteen agents, a part of the data, a few epochs."""
     members = ", ".join(f'"{name}"' for name in SMALL)
-    return _plan(
-        "quick",
-        seeds,
+    return replace(
+        paper(seeds),
+        scale="quick",
         settings=(
             f"model.members=[{members}]",
             "data.use=0.065",
@@ -33,42 +53,5 @@ def quick(seeds: Sequence[int]) -> Plan:
         ),
         values=("0.3", "0.7", "0.9"),
         penalties=("1e-3", "1e-2", "1e-1"),
-    )
-
-
-def paper(seeds: Sequence[int]) -> Plan:
-    """Fifteen agents, all data, 100 epochs, as in app:exp_details."""
-    return _plan(
-        "paper",
-        seeds,
-        settings=("training.evaluate_every=100",),
-        values=tuple(f"0.{tenth}" for tenth in range(10)),
-        penalties=DECADES,
-        remark="The paper does not list its values of s; these are ours.",
-    )
-
-
-def _plan(
-    scale: str,
-    seeds: Sequence[int],
-    *,
-    settings: tuple[str, ...],
-    values: tuple[str, ...],
-    penalties: tuple[str, ...],
-    remark: str = "",
-) -> Plan:
-    return Plan(
-        name="shift",
-        title="fig:multiagent_shift",
-        scale=scale,
-        config="network",
-        settings=settings,
-        axis="data.shift",
-        axis_label="distribution shift s",
-        values=values,
-        curves=(NON_COOPERATIVE, SHEAF_FMTL, COMFED, SHEAF_FRL, BELIEFS),
-        penalties=penalties,
-        seeds=tuple(seeds),
-        degree_weighted=True,
-        remark=remark,
+        remark="",
     )
