@@ -1,8 +1,13 @@
 """The network exchange: the contract, and what its links, certificates and bounds promise."""
 
 import logging
+import os
 import random
 import resource
+import socket
+import ssl
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +103,24 @@ def put(session: zenoh.Session, sender: str, receiver: str, data: bytes, channel
     )
 
 
+def knock(endpoint: str, authority: Path, shown: Credentials | None) -> bool:
+    """Whether a TLS client of another make, with or without a certificate, is let in."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.check_hostname = False
+    if shown is not None:
+        context.load_cert_chain(shown.certificate, shown.key)
+    host, port = endpoint.removeprefix("tls/").split(":")
+    with socket.create_connection((host, int(port)), 20) as plain:
+        try:
+            with context.wrap_socket(plain) as secure:
+                secure.settimeout(1)
+                return secure.recv(1) != b""  # who is not let in is told at once
+        except TimeoutError:
+            return True
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+
 # Certificates and names
 
 
@@ -108,16 +131,57 @@ def test_the_wrong_authority_and_no_certificate_get_no_link(
     own, genuine = credentials_in(tmp_path, "a"), credentials_in(certificates, "a")
     # It trusts b, to get as far as it can; b does not trust it.
     wrong = intrude(endpoints["b"], replace(own, authority=genuine.authority))
-    none = intrude(endpoints["b"], genuine, connect_certificate=None, connect_private_key=None)
     control = intrude(endpoints["b"], credentials_in(certificates, "d"))
-    await_that(lambda: bool(control.info.links()))  # so there was time for the others too
-    for session in (wrong, none):
-        put(session, "a", "b", encode(message()).data, MESSAGES)
+    await_that(lambda: bool(control.info.links()))  # so there was time for the other too
+    put(wrong, "a", "b", encode(message()).data, MESSAGES)
     assert passed(line, "a", "b")
     assert not wrong.info.links()
-    assert not none.info.links()
     assert line["b"].arrived == 1
     assert line["b"].strangers == {"d": 1}
+    assert not knock(endpoints["b"], genuine.authority, own)
+    assert not knock(endpoints["b"], genuine.authority, None)
+    assert knock(endpoints["b"], genuine.authority, genuine)
+
+
+LISTENER = """
+import sys
+from pathlib import Path
+from sheafed.exchange.credentials import credentials_in
+from sheafed.exchange.network import NetworkExchange
+from sheafed.exchange.refused_links import RefusedLinks
+
+with RefusedLinks() as refused:
+    own = credentials_in(Path(sys.argv[1]), "b")
+    exchange = NetworkExchange("b", ["a"], credentials=own, listen=[sys.argv[2]])
+    print("open", flush=True)
+    sys.stdin.readline()
+    exchange.close()
+print("refused", refused.count)
+"""
+
+
+def test_refused_links_are_counted_and_the_log_is_passed_on(
+    certificates: Path, tmp_path: Path
+) -> None:
+    make_certificates(tmp_path, ["a"])
+    own, genuine = credentials_in(tmp_path, "a"), credentials_in(certificates, "a")
+    endpoint = free_endpoint()
+    command = [sys.executable, "-c", LISTENER, str(certificates), endpoint]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={k: v for k, v in os.environ.items() if k != "RUST_LOG"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    assert [knock(endpoint, genuine.authority, shown) for shown in (own, None, genuine, own)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    said, _ = process.communicate("close\n", timeout=60)
+    assert said.endswith("refused 3\n")
+    assert said.count("certificate") == 3
 
 
 def test_a_stranger_with_a_certificate_is_counted_and_neither_heard_nor_told(

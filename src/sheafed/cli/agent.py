@@ -3,6 +3,7 @@
 import logging
 import secrets
 import signal
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 
 from sheafed.exchange.credentials import Credentials
 from sheafed.exchange.network import NetworkExchange
+from sheafed.exchange.refused_links import RefusedLinks
 from sheafed.exchange.relay import open_relay
 from sheafed.exchange.zenoh_settings import import_zenoh
 from sheafed.experiments.alone import node_in, world_of
@@ -59,7 +61,7 @@ def agent(
     seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
 ) -> None:
     """Run one agent: it trains with whichever of its neighbours are there."""
-    import_zenoh().try_init_log_from_env()
+    import_zenoh()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     experiment = read_experiment(config, overrides or [], seed)
     pace = Pace(deadline, staleness, start, farewell)
@@ -67,19 +69,24 @@ def agent(
     world = world_of(experiment, name)
     credentials = Credentials(cert, key, ca)
     node = node_in(world, name, experiment.seed, _secret(out))
-    exchange = NetworkExchange(
-        name,
-        node.neighbours,
-        credentials=credentials,
-        listen=listen or [],
-        connect=connect or [],
-        network=network,
-        relays=relay or [],
-        limit=max_message << 20,
-        staleness=staleness,
-        lease=lease,
-    )
-    try:
+    with (
+        RefusedLinks() as refused,
+        # Closed at the end, since an open session would keep the process from ending.
+        closing(
+            NetworkExchange(
+                name,
+                node.neighbours,
+                credentials=credentials,
+                listen=listen or [],
+                connect=connect or [],
+                network=network,
+                relays=relay or [],
+                limit=max_message << 20,
+                staleness=staleness,
+                lease=lease,
+            )
+        ) as exchange,
+    ):
         edge = EdgeAgent(
             node,
             exchange,
@@ -89,12 +96,11 @@ def agent(
             pace=pace,
             evaluate_every=experiment.training.evaluate_every,
             checkpoint_every=experiment.training.checkpoint_every,
+            refused_links=lambda: refused.count,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: edge.stop())
         run = edge.train(resume)
-    finally:
-        exchange.close()  # an open session would keep the process from ending
     print(f"{name}: {edge.state} after round {run.rounds} of {run.total}, wrote {out}")
 
 

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +73,7 @@ class EdgeAgent:
         pace: how long to wait for others.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
+        refused_links: how many links were refused so far, for the status.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class EdgeAgent:
         pace: Pace | None = None,
         evaluate_every: int = 1,
         checkpoint_every: int | None = None,
+        refused_links: Callable[[], int] = lambda: 0,
     ) -> None:
         self.run = AgentRun(node, method, exchange.ledger, epochs)
         self.pace = pace or Pace()
@@ -95,6 +97,7 @@ class EdgeAgent:
         self._neighbourhood = Neighbourhood(node, exchange, self.run.total)
         self._evaluate_every = evaluate_every
         self._checkpoint_every = checkpoint_every or node.setting.rounds_per_epoch
+        self._refused_links = refused_links
         self._last: dict[str, Message] = {}
         self._in_step = True
         self._stopping = False
@@ -144,6 +147,7 @@ class EdgeAgent:
             absent=sorted(set(self._node.neighbours) - present),
             rejected=dict(self._exchange.rejected + Counter(self._node.rejected)),
             strangers=dict(self._exchange.strangers),
+            refused_links=self._refused_links(),
             refused=dict(self._neighbourhood.refused),
         )
 

@@ -39,6 +39,8 @@ class Status:
     """Neighbours that mean something else, and what."""
     strangers: dict[str, int] = field(default_factory=dict)
     """Links of certificates that name no neighbour."""
+    refused_links: int = 0
+    """Links without a certificate of the authority."""
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)
 
