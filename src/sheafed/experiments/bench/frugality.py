@@ -14,7 +14,7 @@ FULL = ("method.exchange_every=1", "method.precision=full")
 FRUGAL = ("method.exchange_every=8", "method.precision=byte")
 CASES = {
     "digits": ("digits",),
-    "the MNIST pair": ("pair", "model.bottleneck=16", "data.use=0.1", "training.epochs=10"),
+    "the MNIST pair": ("pair", "model.bottleneck=64", "data.use=0.1", "training.epochs=10"),
 }
 
 
@@ -52,5 +52,5 @@ def _outcome(config: str, overrides: Sequence[str], seed: int) -> tuple[float, i
         evaluate_every=experiment.training.epochs,
         ceiling=False,
     )
-    assert run.last is not None
-    return float(run.last["communication_accuracy"]), int(run.last["bytes_sent"])
+    last = run.metrics[-1]
+    return float(last["communication_accuracy"]), int(last["bytes_sent"])
