@@ -1,16 +1,15 @@
 """Agents that talk over noisy links: how much noise, coarseness and loss understanding survives.
 
 Three agents are trained alone, and with the standard and strict protocols of Sheaf-FRL, and then
-transmit latents over ever better links. Solid: training had perfect links. Dashed: the pilots
-crossed the same link in training.
+transmit latents over all kinds of links. Dashed: the pilots crossed the same link in training.
 """
 
 import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 from torch.optim import Adam
@@ -20,9 +19,6 @@ from sheafed.domain import graphs
 from sheafed.domain.channels import Channel
 from sheafed.runtime import evaluate
 from three_agents import TARGETS, build, cnn, mlp
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 AXES = {
     "snr_db": ("signal-to-noise ratio in dB", (-10, -5, 0, 5, 10, 20), (-5, 0)),
@@ -67,15 +63,16 @@ def measure(method, seed, epochs):
 
 
 def draw(found, path):
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4.4), sharey=True, layout="constrained")
-    for ax, (axis, (label, *_)) in zip(panels, AXES.items(), strict=True):
+    figure = Figure(figsize=(13, 4.4), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    for ax, (axis, (title, *_)) in zip(panels, AXES.items(), strict=True):
         for name, (colour, marker) in STYLES.items():
             for trained, style, face in ((False, "-", colour), (True, "--", "white")):
                 line = {x: v for (a, t, x), v in found[name].items() if (a, t) == (axis, trained)}
-                ends = f"{name}, trained over the same link" if trained else name
-                look = {"color": colour, "marker": marker, "ls": style, "mfc": face, "label": ends}
-                ax.plot(list(line), list(line.values()), **look)
-        ax.set(xlabel=label, ylabel="communication accuracy", ylim=(0, 1))
+                look = {"color": colour, "marker": marker, "ls": style, "mfc": face}
+                label = f"{name}, trained over the same link" if trained else name
+                ax.plot(list(line), list(line.values()), label=label, **look)
+        ax.set(xlabel=title, ylabel="communication accuracy", ylim=(0, 1))
         ax.label_outer()
     panels[0].legend(frameon=False, fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,15 +82,13 @@ def draw(found, path):
 def main(out=Path("out/channels"), epochs=12, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     found = {name: measure(method, seed, epochs) for name, method in METHODS.items()}
-    table = Table(title=f"Communication accuracy, {epochs} epochs, seed {seed}")
-    for heading in ("link", "trained over it", *METHODS):
-        table.add_column(heading)
+    title = f"Communication accuracy, {epochs} epochs, seed {seed}"
+    table = Table("link", "trained over it", *METHODS, title=title)
     for axis, trained, x in found["alone"]:
         row = (f"{found[name][axis, trained, x]:.3f}" for name in METHODS)
         table.add_row(f"{axis} {x}" if axis in AXES else axis, "yes" if trained else "", *row)
-    Console().print(table)
     draw(found, out / "channels.png")
-    print(f"picture: {out / 'channels.png'}")
+    Console().print(table, f"picture: {out / 'channels.png'}", sep="\n")
     return found
 
 

@@ -8,16 +8,13 @@ are the paper's stalks, as large as the larger latents.
 import argparse
 from pathlib import Path
 
-import matplotlib
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 import sheafed
 from channels import train
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 EDGE_DIMS = (2, 4, 8, 16, 24)
 STYLES = {"Sheaf-FRL": ("#0072B2", "o"), "with beliefs": ("#D55E00", "s")}
@@ -34,7 +31,8 @@ def bytes_per_round(run):
 
 
 def draw(runs, path):
-    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.2), sharey=True, layout="constrained")
+    figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
     for name, (colour, marker) in STYLES.items():
         heights = [accuracy(runs[name, e]) for e in EDGE_DIMS]
         sent = [bytes_per_round(runs[name, e]) / 1024 for e in EDGE_DIMS]
@@ -62,18 +60,16 @@ def accuracy(run):
 
 def main(out=Path("out/edge_stalks"), epochs=12, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
-    table = Table(title=f"Edge stalks, {epochs} epochs, seed {seed}")
-    for heading in ("method", "edge stalk", "bytes a round", "private", "communication"):
-        table.add_column(heading)
+    headings = ("method", "edge stalk", "bytes a round", "private", "communication")
+    table = Table(*headings, title=f"Edge stalks, {epochs} epochs, seed {seed}")
     runs = {}
     for name, beliefs in zip(STYLES, (None, sheafed.Beliefs()), strict=True):
         for stalk, method in choices(beliefs).items():
             run = runs[name, stalk] = train(method, seed, epochs)
             figures = (f"{run.last['private_accuracy']:.3f}", f"{accuracy(run):.3f}")
             table.add_row(name, str(stalk), f"{bytes_per_round(run):.0f}", *figures)
-    Console().print(table)
     draw(runs, out / "edge_stalks.png")
-    print(f"picture: {out / 'edge_stalks.png'}")
+    Console().print(table, f"picture: {out / 'edge_stalks.png'}", sep="\n")
     return runs
 
 
