@@ -39,7 +39,7 @@ def mlp(hidden, latent):
     return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, latent))
 
 
-def build(targets, encoders, seed, shift=0.7):
+def build(targets, encoders, seed, shift=0.7, **options):
     """Return the agents and the unlabelled pilots they share."""
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
@@ -53,7 +53,9 @@ def build(targets, encoders, seed, shift=0.7):
         samples = ((images[mine[rows]], labels[mine[rows]]) for rows in parts)
         data = dict(zip(("train", "validation", "test"), samples, strict=True))
         latent = encoder[-1].out_features
-        agents.append(sheafed.Agent(name, encoder, head(latent), data=data, batch_size=32))
+        agents.append(
+            sheafed.Agent(name, encoder, head(latent), data=data, batch_size=32, **options)
+        )
     return agents, images[pilots]
 
 

@@ -45,3 +45,30 @@ def test_five_agents(load, tmp_path):
     assert believing > alone + 0.05
     assert glued > alone - 0.05
     assert (tmp_path / "who_understands_whom.png").stat().st_size > 20_000
+
+
+def test_channels(load, tmp_path):
+    module = load("channels")
+    module.AXES = {"snr_db": ("dB", (-20, 20), (20,)), "bits": ("bits", (1, 8), ())}
+    module.AXES["erasure"] = ("lost", (1.0,), ())
+    found = module.main(tmp_path, epochs=4)
+    assert list(found) == ["alone", "standard", "strict"]
+    for accuracies in found.values():
+        perfect = accuracies["perfect", False, 0]
+        assert perfect > 0.3
+        assert accuracies["snr_db", False, -20] < 0.25
+        assert abs(accuracies["snr_db", False, 20] - perfect) < 0.05
+        assert abs(accuracies["bits", False, 8] - perfect) < 0.05
+        assert accuracies["erasure", False, 1.0] < 0.3
+    assert (tmp_path / "channels.png").stat().st_size > 20_000
+
+
+def test_edge_stalks(load, tmp_path):
+    module = load("edge_stalks")
+    module.EDGE_DIMS = (2, 24)
+    runs = module.main(tmp_path, epochs=4)
+    small, large, standard, strict = (run for (name, _), run in runs.items() if "beliefs" in name)
+    sent = [module.bytes_per_round(run) for run in (small, large, standard, strict)]
+    assert sent == sorted(sent)
+    assert module.accuracy(small) < module.accuracy(large)
+    assert (tmp_path / "edge_stalks.png").stat().st_size > 20_000

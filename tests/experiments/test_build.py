@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from sheafed.data import from_arrays
+from sheafed.domain.channels import Channel
 from sheafed.errors import ConfigError
 from sheafed.experiments import build as building
 from sheafed.experiments.build import build
@@ -206,3 +207,18 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
         made("my_own_method:other")
     with pytest.raises(ConfigError, match="strength"):
         made("my_own_method:make", strength=3)
+
+
+@pytest.mark.parametrize(
+    "name", ["sheaf-frl", "non-cooperative", "fedproto", "fedmuscle", "sheaf-fmtl"]
+)
+def test_a_channel_is_a_value(name):
+    table = {"name": name, "channel": {"snr_db": 10, "when": "inference"}}
+    method = parse({"method": table}).method.build()
+    assert method.channel == Channel(snr_db=10, when="inference")
+    assert parse({"method": {"name": name}}).method.build().channel is None
+
+
+def test_the_size_of_edge_stalks_is_a_value():
+    assert parse({"method": {"edge_dim": 32}}).method.build().edge_dim == 32
+    assert parse({}).method.build().edge_dim is None

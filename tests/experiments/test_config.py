@@ -37,6 +37,13 @@ def test_overrides_do_not_change_what_was_given():
         ("data.shift=2", "data.shift is 2: .* less than or equal to 1"),
         ("method.name=foo", "method.name is 'foo', must be one of 'sheaf-frl'"),
         ("method.penaltyy=3", "method.penaltyy is not a key; there are name, penalty"),
+        (
+            "method.channel.snr=3",
+            "method.channel.snr is not a key; there are snr_db, erasure, bits",
+        ),
+        ("method.channel.snr_db=inf", "method.channel.snr_db is inf: .* finite"),
+        ("method.channel.bits=33", "method.channel.bits is 33: .* less than or equal to 32"),
+        ("method.edge_dim=0", "method.edge_dim is 0: .* greater than or equal to 1"),
         ("method.maps.evry=3", "method.maps.evry is not a key; there are every, source, decay"),
         ("data.nme=mnist", "data.nme is not a key; there are name, partition"),
         ("dta.name=mnist", "dta is not a key; there are data, model"),

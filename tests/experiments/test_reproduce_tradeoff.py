@@ -78,7 +78,9 @@ def test_files_and_resumption(plan, tmp_path, capsys):
         tradeoff.reproduce(replace(plan, rounds=2), tmp_path)
 
 
-@pytest.mark.parametrize("option", ["method.beliefs={}", "method.exchange_every=2"])
+@pytest.mark.parametrize(
+    "option", ["method.beliefs={}", "method.exchange_every=2", "method.edge_dim=4"]
+)
 def test_what_the_formulas_do_not_cover_is_refused(plan, option):
     plan = replace(plan, settings=(*plan.settings, option))
     with pytest.raises(ConfigError, match="formulas of tab:tradeoff"):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 from sheafed.domain.agent import Agent
+from sheafed.domain.channels import Channel
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.methods import (
     SWBN,
@@ -43,7 +44,9 @@ METHODS: dict[str, Callable[[], Method]] = {
         exchange_every=2,
         precision="byte",
     ),
+    "compressed": lambda: SheafFRL(edge_dim=2, pilots=8, channel=Channel(snr_db=15, bits=6)),
     "alone": lambda: NonCooperative("private"),
+    "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
     "projections": lambda: ComFed(penalty=0.5, projection=3),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -204,5 +204,8 @@ def _choices(location: Sequence[Any]) -> str:
     table: Any = Experiment
     for part in location[:-1]:
         fields = getattr(table, "model_fields", {})
-        table = KINDS.get(part) or (fields[part].annotation if part in fields else table)
+        if part in fields:  # perhaps a table or None
+            kinds = (fields[part].annotation, *get_args(fields[part].annotation))
+            table = next((kind for kind in kinds if hasattr(kind, "model_fields")), table)
+        table = KINDS.get(part) or table
     return f"there are {', '.join(getattr(table, 'model_fields', {}))}"

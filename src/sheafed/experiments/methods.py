@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from sheafed.domain.channels import MOST_BITS, Channel, When
 from sheafed.errors import ConfigError
 from sheafed.experiments.tables import Count, Fraction, NotNegative, Positive, Table
 from sheafed.methods import (
@@ -46,6 +47,19 @@ class MapsTable(Table):
     decay: Fraction = 0.9
 
 
+class ChannelTable(Table):
+    """Over which latents are transmitted, see docs/channels.md: `channel = { snr_db = 10 }`."""
+
+    snr_db: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    erasure: Fraction = 0.0
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)] | None = None
+    when: When = "always"
+
+    def build(self) -> Channel:
+        """Return the channel."""
+        return Channel(**self.model_dump())
+
+
 class WhiteningTable(Table):
     """How latents are whitened in training."""
 
@@ -77,6 +91,9 @@ class SheafFRLTable(Table):
     maps: MapsTable = MapsTable()
     whitening: WhiteningTable = WhiteningTable()
     beliefs: BeliefsTable | None = None
+    channel: ChannelTable | None = None
+    edge_dim: Count | None = None
+    """The largest size of an edge stalk, see docs/edge-stalks.md."""
 
     @model_validator(mode="after")
     def _one_development(self) -> SheafFRLTable:
@@ -100,6 +117,8 @@ class SheafFRLTable(Table):
             beliefs=None if self.beliefs is None else Beliefs(**self.beliefs.model_dump()),
             exchange_every=self.exchange_every,
             precision=self.precision,
+            channel=None if self.channel is None else self.channel.build(),
+            edge_dim=self.edge_dim,
         )
 
 
@@ -109,6 +128,12 @@ class PostHocTable(Table):
     whitening: Literal["pilots", "private"] = "pilots"
     """`pilots` is fair to Sheaf-FRL, `private` as in the paper."""
     shrinkage: Fraction = 0.1
+    channel: ChannelTable | None = None
+
+    def options(self, *without: str) -> dict[str, Any]:
+        """Return everything but the name as the method takes it."""
+        given = self.model_dump(exclude={"name", "channel", *without})
+        return given | {"channel": None if self.channel is None else self.channel.build()}
 
 
 class NonCooperativeTable(PostHocTable):
@@ -118,7 +143,7 @@ class NonCooperativeTable(PostHocTable):
 
     def build(self) -> Method:
         """Return the method."""
-        return NonCooperative(self.whitening, self.shrinkage)
+        return NonCooperative(**self.options())
 
 
 class FedProtoTable(PostHocTable):
@@ -131,7 +156,7 @@ class FedProtoTable(PostHocTable):
 
     def build(self) -> Method:
         """Return the method."""
-        return FedProto(**self.model_dump(exclude={"name"}))
+        return FedProto(**self.options())
 
 
 class FedMuscleTable(PostHocTable):
@@ -146,8 +171,7 @@ class FedMuscleTable(PostHocTable):
 
     def build(self) -> Method:
         """Return the method."""
-        options = self.model_dump(exclude={"name", "pilots_per_round"})
-        return FedMuscle(pilots=self.pilots_per_round, **options)
+        return FedMuscle(pilots=self.pilots_per_round, **self.options("pilots_per_round"))
 
 
 class SheafFMTLTable(PostHocTable):
@@ -162,7 +186,7 @@ class SheafFMTLTable(PostHocTable):
 
     def build(self) -> Method:
         """Return the method."""
-        return SheafFMTL(**self.model_dump(exclude={"name"}))
+        return SheafFMTL(**self.options())
 
 
 class ComFedTable(Table):

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sheafed.domain.channels import Channel
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
 from sheafed.errors import InputError
@@ -50,6 +51,7 @@ class FedMuscle:
         pilots: how many are drawn anew each round, or a policy from `sheafed.domain.pilots`.
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
+        channel: over which latents are transmitted, in alignment epochs and after training.
     """
 
     penalty: float = 1.0
@@ -59,6 +61,7 @@ class FedMuscle:
     pilots: int | PilotPolicy = 64
     whitening: Literal["pilots", "private"] = "pilots"
     shrinkage: float = 0.1
+    channel: Channel | None = None
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
@@ -99,7 +102,7 @@ class FedMuscleNode(PostHocNode):
     """FedMuscle from the point of view of one agent."""
 
     def __init__(self, method: FedMuscle, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage)
+        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
         self.method = method
         total = setting.pilots.total
         self.policy: PilotPolicy = (
@@ -133,7 +136,8 @@ class FedMuscleNode(PostHocNode):
         with torch.set_grad_enabled(self.method.penalty > 0):
             self._own = selection.pool(self.pilot_latents(selection.indices, round))
         for j in self.neighbours:
-            yield Message(ROUND, round, self.name, j, {"latents": self._own.detach()})
+            latents = self.arriving(self._own.detach(), j, round, "latents")
+            yield Message(ROUND, round, self.name, j, {"latents": latents})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Take one step: on the objective, and in an alignment epoch on the contrastive loss."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from sheafed.domain.channels import Channel
 from sheafed.domain.messages import Message
 from sheafed.errors import InputError
 from sheafed.linalg.checks import check_fraction
@@ -49,6 +50,7 @@ class FedProto:
         momentum: what a round leaves of the moving average.
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
+        channel: over which latents are transmitted after training, see `NonCooperative`.
     """
 
     penalty: float = 1.0
@@ -56,6 +58,7 @@ class FedProto:
     momentum: float = 0.9
     whitening: Literal["pilots", "private"] = "pilots"
     shrinkage: float = 0.1
+    channel: Channel | None = None
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
@@ -89,7 +92,7 @@ class FedProtoNode(PostHocNode):
     """FedProto from the point of view of one agent."""
 
     def __init__(self, method: FedProto, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage)
+        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
         self.method = method
         self.classes = classes_of(setting.agent)
         mean = method.aggregation == "mean"

@@ -229,10 +229,16 @@ def strict_end(
     swap for ever. In turn, tail first, the residual is optimal from the first fit on.
     """
     width = max(dimension, other)
-    q, r = torch.linalg.qr(torch.randn(width, dimension, generator=secret).double())
-    initial = q * r.diagonal().sign()  # uniform; Q alone is always 1 for d = 1, i.e. no secret
+    initial = random_isometry(width, dimension, secret)
     turn: Literal["odd", "even"] = "odd" if is_head else "even"
     return TransportEnd(initial, turn=turn, fitted=is_head, solver=solver)
+
+
+def random_isometry(rows: int, columns: int, secret: torch.Generator) -> Tensor:
+    """Return a uniformly random matrix with orthonormal columns, in double precision."""
+    q, r = torch.linalg.qr(torch.randn(rows, columns, generator=secret).double())
+    isometry: Tensor = q * r.diagonal().sign()  # Q alone is always 1 for d = 1, i.e. no secret
+    return isometry
 
 
 def end_state(end: End) -> dict[str, Any]:

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from sheafed.domain.agent import CHUNK, Agent
+from sheafed.domain.channels import Channel
 from sheafed.domain.graphs import Edge, orient_pair
 from sheafed.domain.messages import Message, TensorSpec, check_message
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.samples import Batch
+from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, MessageError, NonFiniteError
 from sheafed.methods.maps import End
 from sheafed.methods.whitenings import WhiteningLayer
@@ -63,9 +65,13 @@ class Node(ABC):
     are what the training was for: the two sides of sending a latent to a neighbour.
     """
 
-    def __init__(self, setting: Setting, whitening: WhiteningLayer) -> None:
+    def __init__(
+        self, setting: Setting, whitening: WhiteningLayer, channel: Channel | None = None
+    ) -> None:
         self.setting = setting
         self.whitening = whitening
+        self.channel = channel
+        """Over which own latents reach the neighbours; another one may take its place."""
         self.ends: dict[str, End] = {}
         self.agent = setting.agent
         self.name = setting.agent.name
@@ -160,12 +166,32 @@ class Node(ABC):
         """Fit maps after training; nothing for methods that learn them."""
 
     def transmit(self, z: Tensor, neighbour: str) -> Tensor:
-        """Return what leaves for a neighbour when own latents `(n, d_i)` are sent to it."""
-        return self.ends[neighbour].outgoing(self.whitening.eval()(z))
+        """Return what a neighbour receives when own latents `(n, d_i)` are sent to it.
+
+        If its channel is noisy the noise is always the same: it follows from the run's seed and
+        the two names.
+        """
+        return self.arriving(self.ends[neighbour].outgoing(self.whitening.eval()(z)), neighbour)
 
     def interpret(self, received: Tensor, neighbour: str) -> Tensor:
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
         return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
+
+    def arriving(self, sent: Tensor, neighbour: str, *moment: int | str) -> Tensor:
+        """Return what the channel to a neighbour makes of what is sent.
+
+        Args:
+            sent: latents as they leave.
+            neighbour: who receives them.
+            moment: the round and the name of what is sent, which decide the noise; none at
+                inference.
+        """
+        channel = self.channel
+        if channel is None or (moment and channel.when == "inference"):
+            return sent
+        return channel.carry(
+            sent, generator(self.setting.seed, self.name, neighbour, *moment, "channel")
+        )
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""

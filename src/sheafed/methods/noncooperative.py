@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sheafed.domain.channels import Channel
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
 from sheafed.linalg.running_zca import RunningZCA
@@ -26,10 +27,12 @@ class NonCooperative:
             of its communication accuracy when data are shifted; training is the same, and a run
             measures both when it ends.
         shrinkage: of the covariance before whitening.
+        channel: over which latents are transmitted, see `sheafed.domain.channels`.
     """
 
     whitening: Literal["pilots", "private"] = "pilots"
     shrinkage: float = 0.1
+    channel: Channel | None = None
 
     def __post_init__(self) -> None:
         if self.whitening not in ("pilots", "private"):
@@ -49,11 +52,15 @@ class PostHocNode(Node):
     """A node whose maps are fitted on all pilots when they are needed, not in training."""
 
     def __init__(
-        self, setting: Setting, whitening: Literal["pilots", "private"], shrinkage: float
+        self,
+        setting: Setting,
+        whitening: Literal["pilots", "private"],
+        shrinkage: float,
+        channel: Channel | None = None,
     ) -> None:
         dtype = latent_dtype(setting.agent)
         self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
-        super().__init__(setting, self.zca)
+        super().__init__(setting, self.zca, channel)
         self.source = whitening
         self._white: Tensor | None = None
 
@@ -74,7 +81,8 @@ class PostHocNode(Node):
         self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
         self._white = self.zca(pilots)
         for j in self.neighbours:
-            yield Message(ALIGNMENT, round, self.name, j, {"latents": self._white})
+            latents = self.arriving(self._white, j, round, ALIGNMENT)
+            yield Message(ALIGNMENT, round, self.name, j, {"latents": latents})
 
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Solve (P2a) and (P2b) on all pilots."""
@@ -94,7 +102,7 @@ class NonCooperativeNode(PostHocNode):
     """Sends nothing and learns alone."""
 
     def __init__(self, method: NonCooperative, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage)
+        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
 
     def send(self, round: int) -> Iterator[Message]:
         """Send nothing."""

@@ -11,6 +11,7 @@ from sheafed.domain.graphs import Edge
 from sheafed.domain.pilots import PilotPolicy
 from sheafed.domain.seeds import generator
 from sheafed.errors import UndeterminedMapWarning
+from sheafed.methods.compressed_ends import compressed_end
 from sheafed.methods.maps import (
     End,
     IdentityMaps,
@@ -32,8 +33,11 @@ def make_end(method: SheafFRL, setting: Setting, neighbour: str, edge: Edge, oth
     d, is_head = setting.agent.dimension, edge.head == setting.agent.name
     # Nobody else has the problem of a transporting end: remembering it would only cost memory.
     alone = solve if isinstance(method.solver, SharedSolver) else method.solver
-    if method.privacy == "strict":
-        secret = generator(setting.secret, setting.agent.name, "map", neighbour)
+    secret = generator(setting.secret, setting.agent.name, "map", neighbour)
+    if method.edge_dim is not None:  # whatever the privacy: nothing raw is ever sent
+        e = method.edge_dim
+        end: End = compressed_end(d, other, e, is_head=is_head, secret=secret, solver=alone)
+    elif method.privacy == "strict":
         end = strict_end(d, other, is_head=is_head, secret=secret, solver=alone)
     elif setting.homogeneous:
         end = homogeneous_end(d, is_head=is_head, solver=alone)
@@ -59,6 +63,7 @@ def warn_if_undetermined(
     """
     if isinstance(method.maps, IdentityMaps):
         return
+    needed = min(needed, method.edge_dim or needed)
     per_round = method.maps.source == "round"
     available = policy.count if per_round else total
     # Whitening centres a round's pilots, which costs them one direction.

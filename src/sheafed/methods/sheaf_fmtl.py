@@ -27,6 +27,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sheafed.domain.channels import Channel
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.seeds import generator
 from sheafed.errors import InputError, NonFiniteError
@@ -70,6 +71,7 @@ class SheafFMTL:
             with 0.01, and .748, .766, .766 with `"isometric"`).
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
+        channel: over which latents are transmitted after training, see `NonCooperative`.
     """
 
     penalty: float = 1e-3
@@ -79,6 +81,7 @@ class SheafFMTL:
     scale: float | Literal["isometric"] = "isometric"
     whitening: Literal["pilots", "private"] = "pilots"
     shrinkage: float = 0.1
+    channel: Channel | None = None
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
@@ -118,7 +121,7 @@ class SheafFMTLNode(PostHocNode):
     """The maps to all neighbours, one above the other in the order of `widths`."""
 
     def __init__(self, method: SheafFMTL, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage)
+        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
         self.method = method
         self.trained = [p for p in self.agent.parameters if p.requires_grad]
         self.size = sum(p.numel() for p in self.trained)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from sheafed.domain.channels import Channel
 from sheafed.domain.pilots import PilotPolicy
 from sheafed.errors import InputError
 from sheafed.methods.beliefs import Beliefs
@@ -35,6 +36,10 @@ class SheafFRL:
             step on its own objective alone, and nothing is sent.
         precision: how exactly latents cross the wire, `"full"`, `"half"` or `"byte"` (see
             `sheafed.methods.precision`). Beliefs are sent by half if latents are not in full.
+        channel: over which latents are transmitted (see `sheafed.domain.channels`); None for a
+            perfect one. Beliefs are not: they are numbers to be protected, not signals.
+        edge_dim: the size of the edge stalks, at most; None for that of the larger latents, the
+            paper's (see `sheafed.methods.compressed_ends`).
         solver: how Procrustes problems are solved; by default once per edge and process.
     """
 
@@ -46,6 +51,8 @@ class SheafFRL:
     beliefs: Beliefs | None = None
     exchange_every: int = 1
     precision: Precision = "full"
+    channel: Channel | None = None
+    edge_dim: int | None = None
     solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -57,11 +64,19 @@ class SheafFRL:
                 "identity maps transport nothing: under strict privacy they would send the raw "
                 "latents; take MapPolicy() or privacy='standard'"
             )
+        if self.edge_dim is not None:
+            self._check_edge_dim(self.edge_dim)
         if self.exchange_every < 1:
             raise InputError(f"exchange_every must be at least 1, got {self.exchange_every}")
         if self.precision not in get_args(Precision):
             choices = ", ".join(get_args(Precision))
             raise InputError(f"precision must be one of {choices}, got {self.precision!r}")
+
+    def _check_edge_dim(self, edge_dim: int) -> None:
+        if not isinstance(edge_dim, int) or edge_dim < 1:
+            raise InputError(f"edge_dim must be a whole number of at least 1, got {edge_dim!r}")
+        if isinstance(self.maps, IdentityMaps):
+            raise InputError("identity maps do not compress; take MapPolicy() or edge_dim=None")
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_digest
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
+from sheafed.methods.compressed_ends import in_stalk
 from sheafed.methods.maps import end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.penalty import as_penalty
@@ -37,7 +38,7 @@ class SheafNode(Node):
     def __init__(self, method: SheafFRL, setting: Setting) -> None:
         self.dtype = latent_dtype(setting.agent)
         layer = method.whitening.layer(setting.agent.dimension).to(self.dtype)
-        super().__init__(setting, layer)
+        super().__init__(setting, layer, method.channel)
         self.method = method
         self.penalty = as_penalty(method.penalty)
         self.policy: PilotPolicy = (
@@ -59,7 +60,7 @@ class SheafNode(Node):
         return super().agreement() | {
             "privacy": self.method.privacy,
             "homogeneity": int(self.setting.homogeneous),
-            "map policy": repr(self.method.maps),
+            "map policy": self._map_policy(),
             "pilots per round": self.policy.count,
             "pilots of the first rounds": selection_digest(self.policy),
             "latent precision": f"{self.dtype} {self.method.precision}",
@@ -97,9 +98,10 @@ class SheafNode(Node):
                 beliefs = believe(self.agent.head, raw.detach())
         self._everything = self.white_pilots() if self._sends_all(round) else None
         for j, end in self.ends.items():
-            latents, everything = end.outgoing(self._own.detach()), self._everything
+            latents = self.arriving(end.outgoing(self._own.detach()), j, round, "latents")
+            everything = self._everything
             if everything is not None:
-                everything = end.outgoing(everything)
+                everything = self.arriving(end.outgoing(everything), j, round, "all")
             tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=everything)
             yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
@@ -182,21 +184,22 @@ class SheafNode(Node):
         r"""Return a function with the gradient of eq. gradient_gluing_penalty.
 
         $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail
-        the component that $V$ cannot reach is constant, so its gradient is the same.
+        the component that $V$ cannot reach is constant, so its gradient is the same. Where edge
+        stalks are compressed, the difference is projected into the stalk.
         """
         own = self._round_pilots(graph=True)
         total: Tensor | None = None
         for j, target in targets.items():
             if j in messages and self.weights[j] > 0:
-                term = (own - target).square().sum() * (
+                term = in_stalk(self.ends[j], own - target).square().sum() * (
                     self.weights[j] / (2 * len(own) * self.agent.dimension)
                 )
                 total = term if total is None else total + term
         for j, weight in self.weights.items():
             seen = None
             if j in targets and j in messages:
-                received = messages[j].tensors["latents"]
-                seen = _misalignment(own.detach(), targets[j], received)
+                mine, theirs = (in_stalk(self.ends[j], x) for x in (own.detach(), targets[j]))
+                seen = _misalignment(mine, theirs, messages[j].tensors["latents"])
             self.weights[j] = self.penalty.update(weight, round, seen)
         return total
 
@@ -247,6 +250,10 @@ class SheafNode(Node):
         self.weights = dict(state["weights"])
 
     # Helpers
+
+    def _map_policy(self) -> str:
+        policy, edge_dim = repr(self.method.maps), self.method.edge_dim
+        return policy if edge_dim is None else f"{policy}, edge stalks of {edge_dim}"
 
     def _round_pilots(self, graph: bool = False) -> Tensor:
         if self._own is None:

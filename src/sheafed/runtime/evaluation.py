@@ -1,6 +1,8 @@
 r"""Private and communication accuracy (eq. monitored_metrics), and what they are measured against.
 
-Nothing here touches training: models are in inference mode, no random number is drawn.
+Nothing here touches training: models are in inference mode, no random number is drawn but those
+of a noisy channel, whose stream is its own. Communication goes through that channel; misalignment
+does not: it is about encoders and maps, so pilots are compared as they are.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.sheaf import NetworkSheaf
 from sheafed.errors import InputError
 from sheafed.exchange.ledger import Ledger
+from sheafed.methods.compressed_ends import CompressedEnd
 from sheafed.methods.maps import PlainEnd
 from sheafed.methods.node import Node
 from sheafed.runtime.evaluation import Evaluation
@@ -74,7 +75,11 @@ class Run:
 
     @property
     def sheaf(self) -> NetworkSheaf:
-        """The network sheaf with the maps that the agents hold now."""
+        """The network sheaf with the maps that the agents hold now.
+
+        Where a noisy channel has led the two ends of an edge to different maps, it is the head's,
+        by which the head reads the tail.
+        """
         if len(self.nodes) < len(self.profiles):
             elsewhere = sorted(set(self.profiles) - set(self.nodes))
             raise InputError(
@@ -85,9 +90,16 @@ class Run:
         for name, node in self.nodes.items():
             for neighbour, end in node.ends.items():
                 edge = node.edge(neighbour)
-                if isinstance(end, PlainEnd) or edge.tail == name:
+                if isinstance(end, CompressedEnd):
+                    raise InputError(
+                        f"the edge stalks are compressed to {end.width} dimensions between "
+                        f"{edge.head!r} and {edge.tail!r}, and a NetworkSheaf has isometries; "
+                        "read the projections from run.nodes[...].ends, or train with "
+                        "edge_dim=None"
+                    )
+                if name == (edge.head if isinstance(end, PlainEnd) else edge.tail):
                     maps[edge] = end.map
-                else:
+                elif name == edge.head:
                     rotations[edge] = end.map
         return NetworkSheaf(self.graph, dims, maps, rotations or None)
 

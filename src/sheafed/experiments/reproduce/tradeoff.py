@@ -170,10 +170,11 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     method = experiment.method.build()
     if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
         raise ConfigError(f"the trade-off is Sheaf-FRL's, got method.name={experiment.method.name}")
-    if method.beliefs or method.exchange_every != 1 or method.precision != "full":
+    whole = method.precision == "full" and method.edge_dim is None
+    if method.beliefs or method.exchange_every != 1 or not whole:
         raise ConfigError(
-            "the formulas of tab:tradeoff are of latents in full precision in every round; leave "
-            "out method.beliefs, method.exchange_every and method.precision"
+            "the formulas of tab:tradeoff are of whole latents in every round; leave out "
+            "method.beliefs, method.exchange_every, method.precision and method.edge_dim"
         )
     observed = Observed(method)
     with _one_thread():
