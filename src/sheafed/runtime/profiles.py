@@ -22,6 +22,7 @@ class Profile:
     batch_size: int
     training_samples: int
     has_validation: bool
+    learns: bool
 
     @property
     def batches(self) -> int:
@@ -39,6 +40,7 @@ def profile(agent: Agent, home: int) -> Profile:
         batch_size=agent.batch_size,
         training_samples=len(agent.data.train),
         has_validation=agent.data.validation is not None,
+        learns=agent.learns,
     )
 
 

@@ -86,7 +86,7 @@ def hide_labels(labels: Tensor, kept: float, generator: torch.Generator) -> Tens
     if not 0 < kept <= 1:
         raise InputError(f"the fraction of labels kept must lie in (0, 1], got {kept}")
     hidden = torch.full_like(labels, UNLABELLED)
-    for y in labels.unique():
+    for y in sorted(set(labels.tolist())):
         of_class = (labels == y).nonzero()[:, 0]
         order = of_class[torch.randperm(len(of_class), generator=generator)]
         hidden[order[: max(1, round(kept * len(order)))]] = y
