@@ -76,7 +76,7 @@ def measure(objective, method, seed, epochs):
     return understood, probe.score(latents.numpy(), targets.numpy())
 
 
-def main(epochs=100, seed=0):
+def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     table = Table(title=f"Ada has no labels: accuracy on its test data, seed {seed}")
     columns = ("understood {}", "probe with labels, {}")
@@ -93,6 +93,6 @@ def main(epochs=100, seed=0):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

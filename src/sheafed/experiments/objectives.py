@@ -22,21 +22,35 @@ from sheafed.experiments.tables import Count, Fraction, NotNegative, Positive, T
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
-class CrossEntropyTable(Table):
+class Goal(Table):
+    """What the tables of objectives share."""
+
+    needs_labels: ClassVar[bool] = False
+    name: str
+
+    def build(self, latent: int, inputs: Sequence[int]) -> Objective:
+        """Return the objective of an agent with latents and inputs of these sizes.
+
+        Torch's global stream draws its weights, if it has any.
+        """
+        raise NotImplementedError
+
+
+class CrossEntropyTable(Goal):
     """Learn from labels."""
 
-    needs_labels: ClassVar[bool] = True
+    needs_labels = True
     name: Literal["cross-entropy"] = "cross-entropy"
 
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
-        """Return the objective of an agent with latents and inputs of these sizes."""
+        """Return the objective."""
         return cross_entropy
 
 
-class PseudoLabelsTable(Table):
+class PseudoLabelsTable(Goal):
     """Learn from few labels and the head's own guesses."""
 
-    needs_labels: ClassVar[bool] = True
+    needs_labels = True
     name: Literal["pseudo-labels"] = "pseudo-labels"
     labelled: Annotated[float, Field(gt=0, le=1)] = 0.1
     """The fraction of training labels that the agent knows; at least one of each class it has."""
@@ -48,16 +62,15 @@ class PseudoLabelsTable(Table):
         return PseudoLabels(self.confidence, self.weight)
 
 
-class AutoencodingTable(Table):
+class AutoencodingTable(Goal):
     """Restore the inputs."""
 
-    needs_labels: ClassVar[bool] = False
     name: Literal["autoencoding"] = "autoencoding"
     widths: tuple[Count, ...] = (64,)
     """Hidden widths of the decoder."""
 
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
-        """Return the objective; torch's global stream draws its weights."""
+        """Return the objective."""
         return Autoencoding(models.decoder(latent, inputs, self.widths))
 
 
@@ -74,10 +87,9 @@ class ViewsTable(Table):
         return Augmentation(**self.model_dump())
 
 
-class VICRegTable(Table):
+class VICRegTable(Goal):
     """Variance, invariance and covariance of two views."""
 
-    needs_labels: ClassVar[bool] = False
     name: Literal["vicreg"] = "vicreg"
     widths: Widths = (128, 128)
     """Of the expander's layers."""
@@ -87,7 +99,7 @@ class VICRegTable(Table):
     views: ViewsTable = ViewsTable()
 
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
-        """Return the objective; torch's global stream draws its weights."""
+        """Return the objective."""
         return VICReg(
             models.mlp(self.widths, inputs=(latent,)),
             self.views.build(),
@@ -97,10 +109,9 @@ class VICRegTable(Table):
         )
 
 
-class SimCLRTable(Table):
+class SimCLRTable(Goal):
     """Contrast of two views."""
 
-    needs_labels: ClassVar[bool] = False
     name: Literal["simclr"] = "simclr"
     widths: Widths = (64, 32)
     """Of the projector's layers."""
@@ -108,12 +119,12 @@ class SimCLRTable(Table):
     views: ViewsTable = ViewsTable()
 
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
-        """Return the objective; torch's global stream draws its weights."""
+        """Return the objective."""
         projector = models.mlp(self.widths, inputs=(latent,))
         return SimCLR(projector, self.views.build(), temperature=self.temperature)
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, type[Goal]] = {
     "cross-entropy": CrossEntropyTable,
     "pseudo-labels": PseudoLabelsTable,
     "autoencoding": AutoencodingTable,
@@ -121,7 +132,7 @@ OBJECTIVES = {
     "simclr": SimCLRTable,
 }
 
-LABEL_FREE = tuple(name for name, table in OBJECTIVES.items() if not table.needs_labels)  # type: ignore[attr-defined]
+LABEL_FREE = tuple(name for name, table in OBJECTIVES.items() if not table.needs_labels)
 
 
 def _as_table(given: Any) -> Any:
