@@ -72,3 +72,20 @@ def test_edge_stalks(load, tmp_path):
     assert sent == sorted(sent)
     assert module.accuracy(small) < module.accuracy(large)
     assert (tmp_path / "edge_stalks.png").stat().st_size > 20_000
+
+
+def test_label_free(load):
+    found = load("label_free").main(epochs=8)
+    assert list(found) == ["autoencoding", "VICReg", "SimCLR"]
+    for jointly, post_hoc, *probes in found.values():
+        assert min(jointly, post_hoc) > 0.2  # a guess is right in one case of ten
+        assert min(probes) > 0.7
+
+
+def test_frozen_encoders(load):
+    runs = load("frozen_encoders").main(epochs=8)
+    assert list(runs) == ["jointly", "post hoc"]
+    for run in runs.values():
+        assert [a.name for a in run.agents.values() if not a.frozen] == ["ada"]
+        assert run.evaluation.private["network"] > 0.7
+        assert run.evaluation.communication["ada", "network"] > 0.3

@@ -111,6 +111,7 @@ def test_summary(case: str, tmp_path: Path) -> None:
         "dimension": 4,
         "neighbours": ["ada", "cyd"],
         "training_samples": 41,
+        "objective": "cross_entropy",
         **run.last["agents"]["bob"],
     }
     pairs = [(edge["sender"], edge["receiver"]) for edge in summary["edges"]]

@@ -14,6 +14,7 @@ import sheafed
 
 PURPOSE = {
     "edge": "agents on many machines, over Zenoh",
+    "pretrained": "encoders of timm and of Hugging Face transformers",
     "tensorboard": "curves in TensorBoard",
     "tune": "hyperparameter search with Optuna",
     "dev": "tests and linters",

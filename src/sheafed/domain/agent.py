@@ -27,6 +27,11 @@ def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
 
 
+def idle_optimizer() -> Optimizer:
+    """Return an optimiser of nothing; torch refuses to make one of no parameters."""
+    return SGD([torch.zeros(0)], lr=0.0)
+
+
 class Agent:
     """An agent of the network. Nothing has to be subclassed.
 
@@ -43,6 +48,10 @@ class Agent:
         batch_size: how many samples a training step sees.
         clip: bound on the norm of this agent's gradient, if any.
         stepsize: the learning rate of each step, if it is to follow a schedule.
+        frozen: keep the encoder as it is, dropout and batch norm included, for good. Its maps are
+            still fitted, neighbours are still pulled towards it, and a head still learns. An
+            encoder with neither parameters nor buffers is frozen by nature. An agent with nothing
+            to train needs no optimiser and its objective is never called.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Agent:
         batch_size: int = 64,
         clip: float | None = None,
         stepsize: Callable[[int], float] | None = None,
+        frozen: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
@@ -72,15 +82,24 @@ class Agent:
         self.batch_size = batch_size
         self.clip = clip
         self.stepsize = stepsize
+        self.frozen = frozen or not encoder.state_dict()
+        if self.frozen:
+            encoder.eval().requires_grad_(False)
         self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
         self.dimension = self._probe()
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
-        self.optimizer = (
-            optimizer if isinstance(optimizer, Optimizer) else optimizer(self.parameters)
-        )
+        if isinstance(optimizer, Optimizer):
+            self.optimizer = optimizer
+        else:
+            self.optimizer = optimizer(self.parameters) if self.learns else idle_optimizer()
         self.start(seed=0)
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything of this agent is trained."""
+        return any(parameter.requires_grad for parameter in self.parameters)
 
     def start(self, seed: int) -> None:
         """Derive this agent's random streams from a seed, its name and their purpose."""
@@ -218,6 +237,7 @@ class Agent:
                 f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
                 "data; look at the data and the initial weights"
             )
+        self.dtype = latents.dtype
         return int(latents.shape[-1])
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,15 @@ from sheafed.data import partitions
 from sheafed.data.sets import DataSet
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
+from sheafed.domain.objectives import Probed
+from sheafed.domain.objectives.pseudo_labels import hide_labels
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.samples import ByteSamples, LocalData, TensorSamples
 from sheafed.domain.seeds import derive, generator
 from sheafed.errors import ConfigError
 from sheafed.experiments.config import Experiment, Training
 from sheafed.experiments.families import family
+from sheafed.experiments.objectives import PseudoLabelsTable
 from sheafed.methods import Method
 from sheafed.models import AgentSpec
 
@@ -116,10 +119,7 @@ def divide(
 
 def agent_names(experiment: Experiment) -> list[str]:
     """Return who takes part."""
-    table = experiment.model
-    if table.agents:
-        return [agent.name for agent in table.agents]
-    return list(table.members or family(table.family, table.bottleneck))
+    return experiment.model.names()
 
 
 def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
@@ -149,25 +149,36 @@ def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -
 
 
 def _agent(
-    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, split: Iterable[Tensor]
+    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, split: Sequence[Tensor]
 ) -> Agent:
-    table = experiment.training
+    table, goal = experiment.training, experiment.model.objective_of(name)
+    has_labels = experiment.model.has_labels(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, name, "weights"))
         encoder = models.build_encoder(spec, samples.shape)
-        head = models.build_head(spec, len(samples.classes))
+        head = models.build_head(spec, len(samples.classes)) if has_labels else None
+        objective = goal.build(spec.latent, samples.shape)
+    if has_labels and not goal.needs_labels:
+        objective = Probed(objective)
+    labels = [samples.labels[part] for part in split]
+    known: list[Tensor | None] = [labels[0] if has_labels else None, *labels[1:]]
+    if isinstance(goal, PseudoLabelsTable):
+        random = generator(experiment.seed, name, "labelled")
+        known[0] = hide_labels(labels[0], goal.labelled, random)
+    parts = zip(split, known, strict=True)
     return Agent(
         name,
         encoder,
         head,
-        data=LocalData(*(_as_kept(samples.inputs[part], samples.labels[part]) for part in split)),
+        data=LocalData(*(_as_kept(samples.inputs[part], targets) for part, targets in parts)),
+        objective=objective,
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
         clip=table.clip,
     )
 
 
-def _as_kept(inputs: Tensor, labels: Tensor) -> TensorSamples:
+def _as_kept(inputs: Tensor, labels: Tensor | None) -> TensorSamples:
     if inputs.dtype == torch.uint8:
         return ByteSamples(inputs, labels)
     return TensorSamples(inputs.float(), labels)

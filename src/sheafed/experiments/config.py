@@ -12,6 +12,12 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from sheafed.errors import ConfigError
 from sheafed.experiments.families import family
 from sheafed.experiments.methods import KINDS, MethodTable, SheafFRLTable
+from sheafed.experiments.objectives import (
+    LABEL_FREE,
+    OBJECTIVES,
+    CrossEntropyTable,
+    ObjectiveTable,
+)
 from sheafed.experiments.tables import Count, Fraction, Positive, Table
 
 CONFIG = "config.json"
@@ -60,6 +66,10 @@ class AgentSpec(Table):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     targets: tuple[int, ...] | None = None
     """Target classes; all by default."""
+    objective: ObjectiveTable | None = None
+    """What it learns by; that of `[model]` by default."""
+    labels: bool = True
+    """Without labels an agent has no head and can only send; its objective must need none."""
 
 
 class Model(Table):
@@ -73,6 +83,13 @@ class Model(Table):
     members: tuple[str, ...] = ()
     """Which agents of the family take part; all by default."""
     agents: tuple[AgentSpec, ...] = ()
+    objective: ObjectiveTable = CrossEntropyTable()
+    """What agents learn by. One that needs no labels trains encoders alone; heads learn the labels
+    beside it."""
+    objectives: dict[str, ObjectiveTable] = Field(default_factory=dict)
+    """Those of some agents of the family, by name."""
+    unlabelled: tuple[str, ...] = ()
+    """The agents of the family that have no labels, as `labels = false` does for your own."""
 
     @field_validator("members")
     @classmethod
@@ -92,6 +109,42 @@ class Model(Table):
         if names and self.members:
             raise ValueError("give members of a family or agents of your own, not both")
         return self
+
+    @model_validator(mode="after")
+    def _objectives_fit(self) -> Model:
+        names = self.names()
+        strangers = sorted({*self.objectives, *self.unlabelled} - set(names))
+        if strangers:
+            raise ValueError(f"there are no agents {strangers} to give an objective, only {names}")
+        if self.agents and (self.objectives or self.unlabelled):
+            raise ValueError(
+                "objectives and unlabelled are for families; give your own agents an objective and "
+                "labels = false where they are listed"
+            )
+        for name in names:
+            objective = self.objective_of(name)
+            if objective.needs_labels and not self.has_labels(name):
+                raise ValueError(
+                    f"agent {name!r} has no labels, which its objective {objective.name!r} needs; "
+                    f"give it one of {', '.join(LABEL_FREE)}, or labels"
+                )
+        return self
+
+    def names(self) -> list[str]:
+        """Return who takes part."""
+        if self.agents:
+            return [agent.name for agent in self.agents]
+        return list(self.members or family(self.family, self.bottleneck))
+
+    def objective_of(self, name: str) -> ObjectiveTable:
+        """Return what an agent learns by."""
+        own = {agent.name: agent.objective for agent in self.agents} | self.objectives
+        return own.get(name) or self.objective
+
+    def has_labels(self, name: str) -> bool:
+        """Whether an agent has labels, and so a head."""
+        without = {agent.name for agent in self.agents if not agent.labels}
+        return name not in without | set(self.unlabelled)
 
 
 class Graph(Table):
@@ -191,7 +244,8 @@ def _copy(value: Any) -> Any:
 
 def _explain(error: dict[str, Any]) -> str:
     """Say which key, what was given, and what can be."""
-    key = ".".join(str(part) for part in error["loc"] if part not in KINDS) or "the whole"
+    tags = KINDS | OBJECTIVES
+    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the whole"
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"{key} is not a key; {_choices(error['loc'])}"
@@ -207,5 +261,5 @@ def _choices(location: Sequence[Any]) -> str:
         if part in fields:  # perhaps a table or None
             kinds = (fields[part].annotation, *get_args(fields[part].annotation))
             table = next((kind for kind in kinds if hasattr(kind, "model_fields")), table)
-        table = KINDS.get(part) or table
+        table = (KINDS | OBJECTIVES).get(part) or table
     return f"there are {', '.join(getattr(table, 'model_fields', {}))}"

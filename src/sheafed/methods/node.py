@@ -19,7 +19,7 @@ from sheafed.domain.messages import Message, TensorSpec, check_message
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.samples import Batch
 from sheafed.domain.seeds import generator
-from sheafed.errors import HandshakeError, MessageError, NonFiniteError
+from sheafed.errors import HandshakeError, InputError, MessageError, NonFiniteError
 from sheafed.methods.maps import End
 from sheafed.methods.whitenings import WhiteningLayer
 
@@ -78,6 +78,7 @@ class Node(ABC):
         self.neighbours = setting.neighbours
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
+        self._frozen_latents: Tensor | None = None
 
     # The handshake
 
@@ -236,9 +237,19 @@ class Node(ABC):
         return good
 
     def pilot_latents(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
-        """Encode pilots, all or some, deterministically; differentiable in the encoder."""
+        """Encode pilots, all or some, deterministically; differentiable in the encoder.
+
+        A frozen encoder does so once.
+        """
         inputs = self.setting.pilots.of(self.name)
-        chosen = inputs if indices is None else inputs[indices]
+        if not self.agent.frozen:
+            return self._encode_pilots(inputs if indices is None else inputs[indices], round)
+        if self._frozen_latents is None:
+            with torch.no_grad():
+                self._frozen_latents = self._encode_pilots(inputs, round)
+        return self._frozen_latents if indices is None else self._frozen_latents[indices]
+
+    def _encode_pilots(self, chosen: Tensor, round: int | None) -> Tensor:
         with self.agent.inference():
             if torch.is_grad_enabled():
                 latents = self.agent.encode(chosen)
@@ -263,8 +274,14 @@ class Node(ABC):
         return loss
 
     def check_loss(self, loss: Tensor, round: int, batch: Batch) -> None:
-        """Raise, by name, on a loss that is not finite."""
+        """Raise, by name, on a loss that is not finite, or that nothing can be trained by."""
         if bool(torch.isfinite(loss)):
+            if not loss.requires_grad:
+                raise InputError(
+                    f"agent {self.name!r}: its objective depends on nothing that is trained; "
+                    "unfreeze its encoder or head, or take a method that leaves it as it is, "
+                    "SheafFRL or NonCooperative, and freeze both"
+                )
             return
         bad = int((~torch.isfinite(batch.inputs)).sum()) if batch.inputs.is_floating_point() else 0
         raise NonFiniteError(
@@ -284,5 +301,5 @@ def count_classes(agent: Agent) -> int:
 
 
 def latent_dtype(agent: Agent) -> torch.dtype:
-    """Return the precision in which an agent computes: that of its weights."""
-    return next((p.dtype for p in agent.parameters), torch.float32)
+    """Return the precision in which an agent computes: that of its weights, if it has any."""
+    return next((p.dtype for p in agent.parameters), agent.dtype)

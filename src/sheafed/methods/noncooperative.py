@@ -109,7 +109,9 @@ class NonCooperativeNode(PostHocNode):
         return iter(())
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Take one step on the own objective."""
+        """Take one step on the own objective, if there is anything to train."""
+        if not self.agent.learns:
+            return {}
         with self.agent.own_randomness():
             loss = self.local_loss(round)
             self.agent.descend(loss)

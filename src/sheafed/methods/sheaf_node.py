@@ -89,7 +89,7 @@ class SheafNode(Node):
         if not self._is_exchanged(round):
             return
         selection = self.policy.select(round)
-        with torch.set_grad_enabled(self.penalty.active):
+        with torch.set_grad_enabled(self.penalty.active and not self.agent.frozen):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
         beliefs = None
@@ -159,11 +159,13 @@ class SheafNode(Node):
     def _descend(
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
     ) -> dict[str, float]:
-        log = {}
+        log: dict[str, float] = {}
         self.agent.begin_step()
         penalty = None
         if self._is_exchanged(round):
             penalty = self._gluing_penalty(round, _comparable(messages), targets)
+        if not self.agent.learns:
+            return log
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -185,12 +187,13 @@ class SheafNode(Node):
 
         $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail
         the component that $V$ cannot reach is constant, so its gradient is the same. Where edge
-        stalks are compressed, the difference is projected into the stalk.
+        stalks are compressed, the difference is projected into the stalk. None if it would be 0, as
+        where the encoder is not trained.
         """
         own = self._round_pilots(graph=True)
         total: Tensor | None = None
         for j, target in targets.items():
-            if j in messages and self.weights[j] > 0:
+            if own.requires_grad and j in messages and self.weights[j] > 0:
                 term = in_stalk(self.ends[j], own - target).square().sum() * (
                     self.weights[j] / (2 * len(own) * self.agent.dimension)
                 )

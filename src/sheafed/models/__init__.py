@@ -1,6 +1,6 @@
 """Encoders and heads: a small vocabulary, and the paper's zoo."""
 
-from sheafed.models.builders import cnn, head, mlp
+from sheafed.models.builders import cnn, decoder, head, mlp
 from sheafed.models.zoo import (
     AGENT_ZOO,
     BOTTLENECKS,
@@ -18,6 +18,7 @@ __all__ = [
     "build_encoder",
     "build_head",
     "cnn",
+    "decoder",
     "head",
     "mlp",
 ]

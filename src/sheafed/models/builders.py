@@ -98,6 +98,26 @@ def head(
     return nn.Sequential(*_perceptron(latent, widths, classes, dropout, batch_norm))
 
 
+def decoder(
+    latent: int, inputs: Sequence[int], widths: Sequence[int] = (64,), batch_norm: bool = True
+) -> nn.Sequential:
+    """Return a network from latents `(n, latent)` back to inputs `(n, *inputs)`.
+
+    Hidden layers are linear, batch norm, ReLU; what comes out is not bounded.
+
+    Args:
+        latent: the size of latents.
+        inputs: the shape of one input, e.g. `(1, 8, 8)`.
+        widths: of the hidden layers.
+        batch_norm: whether hidden layers have batch norm.
+    """
+    _check_widths("latent", (latent,), least=1)
+    _check_widths("inputs", inputs, least=1)
+    _check_widths("widths", widths, least=0)
+    layers = _perceptron(latent, widths, math.prod(inputs), 0.0, batch_norm)
+    return nn.Sequential(*layers, nn.Unflatten(1, tuple(inputs)))
+
+
 def _perceptron(
     inputs: int, hidden: Sequence[int], outputs: int, dropout: float, batch_norm: bool
 ) -> list[nn.Module]:

@@ -137,6 +137,8 @@ def _describe_agent(name: str, agent: Record) -> str:
         text += f"<br>latent size {agent['dimension']}"
         text += f"<br>{agent['training_samples']} training samples"
         text += f"<br>{len(agent['neighbours'])} neighbours"
+    if "objective" in agent:  # not in runs of earlier releases
+        text += f"<br>learns by {escape(agent['objective'])}"
     return text
 
 

@@ -157,7 +157,10 @@ def local_samples(node: Node, split: Split) -> Samples | None:
 
 def _accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
     if targets is None:
-        raise InputError(f"agent {of!r}: the data to evaluate on have no labels; give some")
+        raise InputError(
+            f"agent {of!r}: the data to evaluate on have no labels; "
+            "give some, which training does not see, or leave the data out"
+        )
     if node.agent.head is None:
         raise InputError(f"agent {node.name!r} has no head to evaluate")
     with node.agent.inference():

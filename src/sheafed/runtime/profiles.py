@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sheafed.domain.agent import Agent
+from sheafed.domain.objectives import Probed
 from sheafed.errors import InputError
 from sheafed.runtime.group import Group
 
@@ -22,6 +23,9 @@ class Profile:
     batch_size: int
     training_samples: int
     has_validation: bool
+    learns: bool
+    objective: str
+    """In words, for people."""
 
     @property
     def batches(self) -> int:
@@ -39,7 +43,21 @@ def profile(agent: Agent, home: int) -> Profile:
         batch_size=agent.batch_size,
         training_samples=len(agent.data.train),
         has_validation=agent.data.validation is not None,
+        learns=agent.learns,
+        objective=describe_objective(agent),
     )
+
+
+def describe_objective(agent: Agent) -> str:
+    """Say what an agent learns by, and what of it does not learn."""
+    if not agent.learns:
+        return "nothing, it is frozen"
+    nested = agent.objective.objective if isinstance(agent.objective, Probed) else agent.objective
+    words = [getattr(nested, "__name__", type(nested).__name__)]
+    words += ["its head by labels"] if nested is not agent.objective else []
+    words += ["no head"] if agent.head is None else []
+    words += ["encoder frozen"] if agent.frozen else []
+    return ", ".join(words)
 
 
 def introduce(agents: Mapping[str, Agent], group: Group) -> dict[str, Profile]:

@@ -62,7 +62,10 @@ def mark(
         return {}
     targets = samples.batch(torch.arange(len(samples))).targets
     if targets is None:
-        raise InputError(f"agent {node.name!r}: the data to evaluate on have no labels; give some")
+        raise InputError(
+            f"agent {node.name!r}: the data to evaluate on have no labels; "
+            "give some, which training does not see, or leave the data out"
+        )
     spec = {"classes": TensorSpec(torch.int64, (len(targets),))}
     answers = node.accepted(round, f"{ANSWER} {split}", inbox, dict.fromkeys(inbox, spec))
     return {

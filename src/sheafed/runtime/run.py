@@ -124,6 +124,7 @@ class Run:
                     "dimension": profile.dimension,
                     "neighbours": sorted(self.graph.neighbors(name)),
                     "training_samples": profile.training_samples,
+                    "objective": profile.objective,
                     "private_accuracy": latest.private.get(name),
                     "communication_accuracy": latest.communication_of(name),
                 }

@@ -58,7 +58,8 @@ def train(
         graph: who talks to whom, a networkx graph of names or a list of edges.
         method: e.g. `SheafFRL()` or `NonCooperative()`.
         pilots: the shared inputs `(M, ...)`, or a `PilotSet`.
-        epochs: how long. An epoch is as many rounds as the smallest training set has batches.
+        epochs: how long. An epoch is as many rounds as the smallest training set has batches;
+            agents with nothing to train do not count.
         out: a directory for metrics, checkpoints, the weights at the end (`last`) and at the best
             validation score (`best`), and a summary.
         seed: of all randomness: same seed, same results.
@@ -90,7 +91,8 @@ def train(
     profiles = introduce(by_name, group)
     network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(profiles))
     graphs.check_graph(network, list(profiles))
-    rounds_per_epoch = rounds_per_epoch or max(1, min(p.batches for p in profiles.values()))
+    batches = [p.batches for p in profiles.values() if p.learns]
+    rounds_per_epoch = rounds_per_epoch or max(1, min(batches, default=1))
     shared = as_pilot_set(pilots)
     homogeneous = len({profile.dimension for profile in profiles.values()}) == 1
     nodes = _programs(by_name, network, method, shared, seed, rounds_per_epoch, homogeneous)

@@ -1,0 +1,107 @@
+"""Models of Hugging Face transformers as encoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.errors import InputError, MissingPartError
+
+Pooling = Literal["first", "mean", "pooler"]
+
+
+class HuggingFaceEncoder(nn.Module):
+    """A model of transformers, whose hidden states are pooled to one latent per input.
+
+    Freeze it with `Agent(frozen=True)`, or let it be fine-tuned.
+
+    Args:
+        model: without a task's head, e.g. `ViTModel` or `BertModel`. It is given inputs by its
+            `main_input_name`: images as `pixel_values`, or the numbers of tokens as `input_ids`,
+            where `config.pad_token_id` is padding.
+        pooling: `"mean"` over all that is no padding, the `"first"` token, or the model's own
+            `"pooler"`, which in a model that was not trained with one is random.
+        prepare: what makes its inputs of the agent's, e.g. `AsImages`; nothing by default.
+    """
+
+    def __init__(
+        self, model: nn.Module, pooling: Pooling = "mean", prepare: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        if pooling not in get_args(Pooling):
+            raise InputError(f"pooling must be one of {get_args(Pooling)}, got {pooling!r}")
+        self.model = model
+        self.pooling = pooling
+        self.prepare = prepare or nn.Identity()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the pooled hidden states `(n, d)`."""
+        model: Any = self.model
+        given = self.prepare(inputs)
+        named = {model.main_input_name: given}
+        mask = self._mask(given)
+        if mask is not None:
+            named["attention_mask"] = mask
+        return pool(model(**named), self.pooling, mask)
+
+    def _mask(self, given: Tensor) -> Tensor | None:
+        model: Any = self.model
+        padding = getattr(model.config, "pad_token_id", None)
+        if model.main_input_name != "input_ids" or padding is None:
+            return None
+        return given.ne(padding).long()
+
+
+def pool(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
+    """Return one latent `(n, d)` per input of a model's output.
+
+    Args:
+        output: with `last_hidden_state` `(n, tokens, d)`, or `(n, d, h, w)` of a convolutional
+            model, and perhaps `pooler_output`.
+        pooling: how.
+        mask: `(n, tokens)`, 0 where a token is padding.
+    """
+    if pooling == "pooler":
+        pooled: Tensor | None = getattr(output, "pooler_output", None)
+        if pooled is None:
+            raise InputError("this model has no pooler; give pooling='mean' or 'first'")
+        return pooled.flatten(1)
+    hidden: Tensor = output.last_hidden_state
+    if hidden.ndim == 4:
+        if pooling == "first":
+            raise InputError("a convolutional model has no first token; give pooling='mean'")
+        return hidden.mean((2, 3))
+    if pooling == "first":
+        return hidden[:, 0]
+    weights = torch.ones(hidden.shape[:2]) if mask is None else mask
+    weights = weights.to(hidden)[..., None]
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def load_huggingface(
+    place: str | Path,
+    pooling: Pooling = "mean",
+    prepare: nn.Module | None = None,
+    *,
+    download: bool = False,
+) -> HuggingFaceEncoder:
+    """Read a model that `save_pretrained` wrote.
+
+    Args:
+        place: the directory, or the name of a model in the local cache.
+        pooling: see `HuggingFaceEncoder`.
+        prepare: see there too.
+        download: whether a model that is not on this machine may be fetched.
+    """
+    try:
+        import transformers
+    except ImportError as problem:
+        raise MissingPartError(
+            f"the model {str(place)!r} needs transformers, which is not installed; pip install "
+            "'sheafed[pretrained]'"
+        ) from problem
+    model = transformers.AutoModel.from_pretrained(str(place), local_files_only=not download)
+    return HuggingFaceEncoder(model, pooling, prepare)

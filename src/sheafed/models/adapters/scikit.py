@@ -1,0 +1,57 @@
+"""Scikit-learn transformers as encoders: PCA, random features, any fitted transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from sheafed.errors import InputError
+
+
+class ScikitEncoder(nn.Module):
+    """A fitted transformer, which an agent uses as a frozen encoder.
+
+    It has no weights and gives no gradient. What it learnt is not in checkpoints: resume with a
+    transformer that was fitted to the same data.
+
+    Args:
+        transformer: e.g. `PCA(16).fit(x)`. It sees inputs flattened, `(n, features)`, and its
+            `transform` must give the same for the same inputs.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        super().__init__()
+        if not hasattr(transformer, "transform"):
+            raise InputError(
+                f"a {type(transformer).__name__} has no transform(); give a transformer, or a "
+                "pipeline that ends in one"
+            )
+        try:
+            check_is_fitted(transformer)
+        except NotFittedError as problem:
+            raise InputError(
+                f"this {type(transformer).__name__} has not been fitted; call fit() with data of "
+                "the agent's own first"
+            ) from problem
+        self.transformer = transformer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return what the transformer makes of the inputs, in their precision."""
+        if inputs.requires_grad and torch.is_grad_enabled():
+            raise InputError(
+                f"a {type(self.transformer).__name__} of scikit-learn cannot be differentiated; "
+                "detach its inputs"
+            )
+        made = self.transformer.transform(inputs.detach().flatten(1).cpu().numpy())
+        dense = made.toarray() if hasattr(made, "toarray") else np.asarray(made)
+        dtype = inputs.dtype if inputs.is_floating_point() else torch.float32
+        return torch.as_tensor(dense, dtype=dtype, device=inputs.device)
+
+    def extra_repr(self) -> str:
+        """Name the transformer."""
+        return repr(self.transformer)
