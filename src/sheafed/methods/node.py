@@ -60,7 +60,8 @@ class Node(ABC):
 
     A round is `send`, then `receive` with whatever has arrived: a message that did not is absent.
     Before the first round the neighbours shake hands (`hello`, `meet`). `transmit` and `interpret`
-    are what the training was for: the two sides of sending a latent to a neighbour.
+    are what the training was for: the two sides of sending a latent to a neighbour, and `forward`
+    is what an agent between two others does.
     """
 
     def __init__(self, setting: Setting, whitening: WhiteningLayer) -> None:
@@ -166,6 +167,10 @@ class Node(ABC):
     def interpret(self, received: Tensor, neighbour: str) -> Tensor:
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
         return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
+
+    def forward(self, received: Tensor, sender: str, receiver: str) -> Tensor:
+        """Return what leaves for one neighbour when what another transmitted is passed on to it."""
+        return self.ends[receiver].outgoing(self.ends[sender].incoming(received))
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""
