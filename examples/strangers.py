@@ -1,12 +1,13 @@
 """Eight agents on a ladder talk to those that are not their neighbours, along paths of maps.
 
-Each agent has its own latent size and a share of scikit-learn's digits; bo, in the middle, has room
-for 4 numbers only. After training, every agent sends its latents of the same test images to every
-other one along every path there is: what do hops cost, what predicts it, and which way is best?
+Each has its own latent size and a share of scikit-learn's digits; bo, in the middle, has room for 4
+numbers only. After training, all send their latents of the same test images to all others along
+every path there is: what do hops cost, what predicts it, and which way is best?
 """
 
 import argparse
 import itertools
+from collections import defaultdict
 from functools import partial
 
 import networkx as nx
@@ -20,26 +21,23 @@ from sklearn.datasets import load_digits
 import sheafed
 from sheafed.domain.paths import path_loss
 from sheafed.runtime.evaluation import misalignments
-from sheafed.runtime.strangers import mismatches, path_holonomy, route
+from sheafed.runtime.strangers import direct_map, mismatches, path_holonomy, route
 from three_agents import cnn, head, mlp
 
 SIZES = {"ada": 24, "bo": 4, "cy": 32, "dee": 20, "eli": 28, "fay": 36, "gus": 16, "hal": 24}
-BOTTLENECK = "bo"
 LADDER = nx.relabel_nodes(nx.ladder_graph(4), dict(enumerate(SIZES)))
+STRANGERS = list(nx.complement(LADDER).to_directed().edges)
 
 
 def train(seed, epochs):
     torch.manual_seed(seed)
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
-    order = torch.randperm(len(images))
-    pilots, test, *shares = order.split([270, 327, *[150] * len(SIZES)])
+    pilots, test, *shares = torch.randperm(len(images)).split([270, 327, *[150] * len(SIZES)])
     agents = []
     for k, ((name, latent), mine) in enumerate(zip(SIZES.items(), shares, strict=True)):
         encoder = cnn(8, latent) if k % 2 else mlp(96, latent)
-        data = {
-            part: (images[rows], labels[rows]) for part, rows in (("train", mine), ("test", test))
-        }
+        data = {part: (images[r], labels[r]) for part, r in (("train", mine), ("test", test))}
         options = {"batch_size": 16, "optimizer": partial(torch.optim.Adam, lr=3e-3)}
         agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
     options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "ceiling": False}
@@ -47,40 +45,33 @@ def train(seed, epochs):
 
 
 def try_all_paths(run):
-    """Return for every path between any two agents: hops, accuracy lost, and its predictors."""
-    dims, mismatch, private = SIZES, mismatches(run.nodes), run.evaluation.private
-    tried = {}
-    for sender, receiver in itertools.permutations(SIZES, 2):
-        latents, labels = run.agents[sender].encode_samples(run.agents[sender].data.test)
-        for path in map(tuple, nx.all_simple_paths(LADDER, sender, receiver)):
-            reader = run.agents[receiver]
+    """Return of every path: accuracy, what a direct map would gain, what might predict that."""
+    mismatch, tried = mismatches(run.nodes), {}
+    for s, r in itertools.permutations(SIZES, 2):
+        reader, colour = run.agents[r], run.nodes[r].whitening.eval().colour
+        latents, labels = run.agents[s].encode_samples(run.agents[s].data.test)
+        white = run.nodes[s].whitening.eval()(latents)
+        for path in map(tuple, nx.all_simple_paths(LADDER, s, r)):
+            direct = colour(white @ direct_map(run.nodes, path).mT)
             with reader.inference():
-                scores = reader.head(run.send(latents, sender, receiver, path))
-            accuracy = float((scores.argmax(-1) == labels).double().mean())
-            lost = private[receiver] - accuracy
+                read = [reader.head(z).argmax(-1) for z in (run.send(latents, s, r, path), direct)]
+            found, best = (float((classes == labels).double().mean()) for classes in read)
             holonomy = path_holonomy(run.nodes, path).deviation
-            tried[path] = (accuracy, lost, holonomy, path_loss(path, dims, mismatch), len(path) - 1)
+            loss = path_loss(path, SIZES, mismatch)
+            tried[path] = (found, best - found, holonomy, loss, len(path) - 1)
     return tried
 
 
 def routings(run, tried):
     """Return for every way to choose a path the mean accuracy over all pairs of strangers."""
-    residuals = nx.Graph()
+    residuals, found = nx.Graph(), defaultdict(list)
     residuals.add_weighted_edges_from((*e, r) for e, r in misalignments(run.nodes).items())
-    found = {}
-    for s, r in (p for p in itertools.permutations(SIZES, 2) if not LADDER.has_edge(*p)):
-        short = [tried[tuple(p)][0] for p in nx.all_shortest_paths(LADDER, s, r)]
-        ways = {
-            "a random one of the fewest hops": np.mean(short),
-            "the first one of the fewest hops": short[0],
-            "least residual": tried[tuple(nx.dijkstra_path(residuals, s, r))][0],
-            "least expected loss": tried[tuple(route(run.nodes, s, r))][0],
-            "the best of all, in hindsight": max(
-                t[0] for p, t in tried.items() if p[:: len(p) - 1] == (s, r)
-            ),
-        }
-        for way, accuracy in ways.items():
-            found.setdefault(way, []).append(accuracy)
+    for s, r in STRANGERS:
+        every, short = (f(LADDER, s, r) for f in (nx.all_simple_paths, nx.all_shortest_paths))
+        found["fewest hops, a random path"].append(np.mean([tried[tuple(p)][0] for p in short]))
+        found["least residual"].append(tried[tuple(nx.dijkstra_path(residuals, s, r))][0])
+        found["least expected loss"].append(tried[tuple(route(run.nodes, s, r))][0])
+        found["the best of all, in hindsight"].append(max(tried[tuple(p)][0] for p in every))
     return {way: float(np.mean(values)) for way, values in found.items()}
 
 
@@ -88,25 +79,22 @@ def main(epochs=30, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     run = train(seed, epochs)
     tried = try_all_paths(run)
-    lengths = Table("hops", "paths", "accuracy round bo", "accuracy through bo")
+    by_length = Table("hops", "paths", "accuracy", "below a direct map", "the same, through bo")
     for hops in range(1, 8):
-        paths = [p for p in tried if len(p) == hops + 1]
-        parts = (
-            [tried[p][0] for p in paths if (BOTTLENECK in p[1:-1]) == t] for t in (False, True)
-        )
-        lengths.add_row(
-            str(hops), str(len(paths)), *(f"{np.mean(a):.3f}" if a else "" for a in parts)
-        )
-    strangers = np.array([t for p, t in tried.items() if not LADDER.has_edge(p[0], p[-1])])
-    correlations = Table("predictor of accuracy lost", "Pearson", "Spearman", "paths")
+        paths = {p: t for p, t in tried.items() if t[-1] == hops}
+        through = [t[1] for p, t in paths.items() if "bo" in p[1:-1]]
+        columns = [t[0] for t in paths.values()], [t[1] for t in paths.values()], through
+        by_length.add_row(str(hops), str(len(paths)), *(f"{np.mean(c):.3f}" for c in columns if c))
+    lost = np.array([t for p, t in tried.items() if (p[0], p[-1]) in STRANGERS])
+    predictors = Table("predictor of what is lost", "Pearson", "Spearman", "paths")
     for column, name in ((2, "holonomy"), (3, "expected loss"), (4, "hops")):
-        both = (f(strangers[:, column], strangers[:, 1])[0] for f in (pearsonr, spearmanr))
-        correlations.add_row(name, *(f"{c:.2f}" for c in both), str(len(strangers)))
+        both = (f(lost[:, column], lost[:, 1])[0] for f in (pearsonr, spearmanr))
+        predictors.add_row(name, *(f"{c:.2f}" for c in both), str(len(lost)))
     routed = routings(run, tried)
-    ways = Table("way of routing", "accuracy of strangers")
-    for way, accuracy in routed.items():
-        ways.add_row(way, f"{accuracy:.3f}")
-    Console().print(lengths, correlations, ways, sep="\n")
+    ways = Table("routing", f"accuracy of {len(STRANGERS)} pairs of strangers")
+    for way, value in routed.items():
+        ways.add_row(way, f"{value:.3f}")
+    Console().print(by_length, predictors, ways, sep="\n")
     return run, tried, routed
 
 

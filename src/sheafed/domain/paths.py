@@ -1,8 +1,9 @@
 r"""Ways between agents that are not neighbours, and what a latent is expected to lose on them.
 
 A hop along an edge can lose in two ways, and neighbours know both. Their latents of the pilots may
-*disagree* where both have a say, in the smaller of the two spaces; and a smaller stalk has no *room*
-for all of a latent. Both are shares of the latent's energy, so that losses add up along a path.
+*disagree* where both have a say, in the smaller of the two spaces; and a smaller stalk has no
+*room* for all of a latent. Both are shares of the latent's energy, so that losses add up along a
+path.
 """
 
 from __future__ import annotations

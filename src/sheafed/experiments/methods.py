@@ -19,6 +19,7 @@ from sheafed.methods import (
     DualAscent,
     FedMuscle,
     FedProto,
+    GaussianNoise,
     MapPolicy,
     Method,
     NonCooperative,
@@ -60,6 +61,15 @@ class WhiteningTable(Table):
         return (ZCA if self.kind == "zca" else SWBN)(self.shrinkage, self.momentum)
 
 
+class NoiseTable(Table):
+    """Gaussian noise on the latents that leave, see docs/privacy.md."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    clip: Positive = 1.0
+    """The bound on a white latent's norm, over the square root of its dimension."""
+
+
 class SheafFRLTable(Table):
     """Sheaf-FRL, see docs/sheaf-frl.md."""
 
@@ -77,6 +87,7 @@ class SheafFRLTable(Table):
     maps: MapsTable = MapsTable()
     whitening: WhiteningTable = WhiteningTable()
     beliefs: BeliefsTable | None = None
+    noise: NoiseTable | None = None
 
     @model_validator(mode="after")
     def _one_development(self) -> SheafFRLTable:
@@ -100,6 +111,7 @@ class SheafFRLTable(Table):
             beliefs=None if self.beliefs is None else Beliefs(**self.beliefs.model_dump()),
             exchange_every=self.exchange_every,
             precision=self.precision,
+            noise=None if self.noise is None else GaussianNoise(**self.noise.model_dump()),
         )
 
 

@@ -73,6 +73,8 @@ class Node(ABC):
         self.neighbours = setting.neighbours
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
+        self.shows_pilots = True
+        """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
     # The handshake
 

@@ -13,6 +13,7 @@ from sheafed.errors import InputError
 from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.maps import IdentityMaps, MapPolicy, SharedSolver, Solver
 from sheafed.methods.node import Setting
+from sheafed.methods.noise import GaussianNoise
 from sheafed.methods.penalty import PenaltyWeight, as_penalty
 from sheafed.methods.precision import Precision
 from sheafed.methods.sheaf_node import SheafNode
@@ -35,6 +36,7 @@ class SheafFRL:
             step on its own objective alone, and nothing is sent.
         precision: how exactly latents cross the wire, `"full"`, `"half"` or `"byte"` (see
             `sheafed.methods.precision`). Beliefs are sent by half if latents are not in full.
+        noise: `GaussianNoise(epsilon)` on the white latents that leave, None for exact ones.
         solver: how Procrustes problems are solved; by default once per edge and process.
     """
 
@@ -46,6 +48,7 @@ class SheafFRL:
     beliefs: Beliefs | None = None
     exchange_every: int = 1
     precision: Precision = "full"
+    noise: GaussianNoise | None = None
     solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
 
     def __post_init__(self) -> None:

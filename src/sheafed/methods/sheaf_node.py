@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
 from sheafed.methods.maps import end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
+from sheafed.methods.noise import noise_stream
 from sheafed.methods.penalty import as_penalty
 from sheafed.methods.precision import BELIEFS, Wire
 from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
@@ -26,6 +27,8 @@ from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
 
+
+Sent = TypeVar("Sent")
 
 OTHER_PILOTS = "other pilots"
 """The field that marks an earlier round's message whose pilots were not those of this one."""
@@ -49,8 +52,9 @@ class SheafNode(Node):
         self.classes = 0 if method.beliefs is None else count_classes(self.agent)
         self.weights = {j: self.penalty.start() for j in self.neighbours}
         self.running: dict[str, Tensor] = {}
+        self.shows_pilots = method.noise is None
         self._own: Tensor | None = None
-        self._everything: Tensor | None = None
+        self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
     # The handshake
 
@@ -91,16 +95,22 @@ class SheafNode(Node):
         with torch.set_grad_enabled(self.penalty.active):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
+        own = self._own.detach()
+        everything = self.white_pilots() if self.sends_all(round) else None
+        released = self._release(own, round, "latents")
+        released_all = None if everything is None else self._release(everything, round, "all")
+        # A map that shapes what leaves must not tell more of the latents than what leaves does.
+        maps_leave = self.method.privacy == "strict" or self.setting.homogeneous
+        self._fitted_to = (released, released_all) if maps_leave else (own, everything)
         beliefs = None
         if self.classes and self.agent.head is not None:
+            believed = raw.detach() if released is own else self.whitening.eval().colour(released)
             with self.agent.inference():
-                beliefs = believe(self.agent.head, raw.detach())
-        self._everything = self.white_pilots() if self._sends_all(round) else None
+                beliefs = believe(self.agent.head, believed)
         for j, end in self.ends.items():
-            latents, everything = end.outgoing(self._own.detach()), self._everything
-            if everything is not None:
-                everything = end.outgoing(everything)
-            tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=everything)
+            latents = end.outgoing(released)
+            of_all = None if released_all is None else end.outgoing(released_all)
+            tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=of_all)
             yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
@@ -115,7 +125,7 @@ class SheafNode(Node):
             if self.ends[j].fitted and _in_frame(message)
         }
         log = self._descend(round, messages, targets)
-        self._own = self._everything = None
+        self._own = self._fitted_to = None
         return log
 
     def reuse(self, round: int, message: Message) -> Message | None:
@@ -137,8 +147,9 @@ class SheafNode(Node):
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
         fit_number = self._fit_number(round)
-        own = self.wire.as_sent(self._round_pilots())
-        everything = None if self._everything is None else self.wire.as_sent(self._everything)
+        compared, compared_all = self._since_sending(self._fitted_to)
+        own = self.wire.as_sent(compared)
+        everything = None if compared_all is None else self.wire.as_sent(compared_all)
         for j, message in messages.items():
             end, received = self.ends[j], message.tensors["latents"]
             if policy.source == "running" and _in_frame(message):
@@ -184,7 +195,7 @@ class SheafNode(Node):
         $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail
         the component that $V$ cannot reach is constant, so its gradient is the same.
         """
-        own = self._round_pilots(graph=True)
+        own = self._since_sending(self._own)
         total: Tensor | None = None
         for j, target in targets.items():
             if j in messages and self.weights[j] > 0:
@@ -248,10 +259,19 @@ class SheafNode(Node):
 
     # Helpers
 
-    def _round_pilots(self, graph: bool = False) -> Tensor:
-        if self._own is None:
+    def _release(self, white: Tensor, round: int, what: str) -> Tensor:
+        """Return own white latents as they may leave; all neighbours get the same ones."""
+        noise = self.method.noise
+        if noise is None:
+            return white
+        return noise.release(
+            white, noise_stream(self.setting.secret, self.name, what, round, white)
+        )
+
+    def _since_sending(self, value: Sent | None) -> Sent:
+        if value is None:
             raise InputError(f"agent {self.name!r}: receive() comes after send() of the same round")
-        return self._own if graph else self._own.detach()
+        return value
 
     def _is_exchanged(self, round: int) -> bool:
         return round % self.method.exchange_every == 0
@@ -262,7 +282,8 @@ class SheafNode(Node):
         per_epoch = max(1, self.setting.rounds_per_epoch // every)
         return self.method.maps.fit_number(round // every, per_epoch)
 
-    def _sends_all(self, round: int) -> bool:
+    def sends_all(self, round: int) -> bool:
+        """Whether all pilots are sent in this round, beside its own."""
         return self.method.maps.source == "all" and self._fit_number(round) is not None
 
     def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
@@ -273,7 +294,7 @@ class SheafNode(Node):
             specs[j] = self.wire.specs(
                 latents=(count, end.width),
                 beliefs=(count, classes) if classes else None,
-                all=(total, end.width) if self._sends_all(round) else None,
+                all=(total, end.width) if self.sends_all(round) else None,
             )
         return specs
 

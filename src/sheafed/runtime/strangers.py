@@ -15,7 +15,7 @@ from torch import Tensor
 from sheafed.domain.graphs import Edge
 from sheafed.domain.holonomy import Holonomy, compose
 from sheafed.domain.paths import check_agents, check_path, least_loss_path
-from sheafed.errors import EmptyInputError
+from sheafed.errors import EmptyInputError, InputError
 from sheafed.linalg.procrustes import procrustes
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.runtime.evaluation import normalised_residual, probes
@@ -44,6 +44,12 @@ def mismatches(nodes: Mapping[str, Node]) -> dict[Edge, float]:
     The residual where both ends have a say, in the space of the tail $j$, which has all of it: its
     own latents, and what it reads of the head's. 0: agreed; 1: unrelated, as are latents of zeros.
     """
+    hidden = sorted(name for name, node in nodes.items() if not node.shows_pilots)
+    if hidden:
+        raise InputError(
+            f"agents {hidden} do not show their pilots (they add noise), so nobody knows what a "
+            "hop loses; give a path"
+        )
     white = {
         name: node.white_pilots(probes(node.setting.pilots.total)) for name, node in nodes.items()
     }
@@ -77,21 +83,31 @@ def composed_map(nodes: Mapping[str, Node], path: Sequence[str]) -> Tensor:
 
 
 @torch.no_grad()
-def path_holonomy(nodes: Mapping[str, Node], path: Sequence[str]) -> Holonomy:
-    """Return the holonomy of the cycle that a direct map between the two ends of a path closes.
+def direct_map(nodes: Mapping[str, Node], path: Sequence[str]) -> Tensor:
+    """Return the map `(d_receiver, d_sender)` that the two ends of a path would have as neighbours.
 
-    The direct map is the Procrustes map on all pilots that the strangers would have if they had
-    compared them: so this is a measurement, and needs what strangers do not have, unlike `route`.
-    Like every cycle it starts at the smaller end.
+    The Procrustes map on all pilots; where these leave it open, it is as the path has it. A
+    measurement: strangers have not compared their pilots.
+    """
+    composed = composed_map(nodes, path)
+    sender, receiver = (nodes[name].white_pilots() for name in (path[0], path[-1]))
+    if len(composed) >= composed.shape[1]:
+        return procrustes(receiver, sender, previous=composed)
+    return procrustes(sender, receiver, previous=composed.mT).mT
+
+
+def path_holonomy(nodes: Mapping[str, Node], path: Sequence[str]) -> Holonomy:
+    """Return the holonomy of the cycle that a direct map between the ends of a path closes.
+
+    Like every cycle it starts at the smaller end. `route` needs no such measurement.
     """
     composed = composed_map(nodes, path)
     if len(path) == 1:
         raise EmptyInputError(f"the path {list(path)} has no hop, so nothing can be lost on it")
-    white = [nodes[name].white_pilots() for name in (path[0], path[-1])]
-    direct = procrustes(white[1], white[0])
-    if composed.shape[0] >= composed.shape[1]:
+    direct = direct_map(nodes, path)
+    if len(composed) >= composed.shape[1]:
         return compose(tuple(path), (composed, direct.mT), composed.shape[1])
-    return compose((path[-1], *path[:-1]), (direct, composed), composed.shape[0])
+    return compose((path[-1], *path[:-1]), (direct.mT, composed), len(composed))
 
 
 def _check(nodes: Mapping[str, Node], path: Sequence[str]) -> None:
