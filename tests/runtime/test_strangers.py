@@ -8,10 +8,18 @@ from torch import Tensor
 from worlds import EDGES, METHODS, agents, pilots, simple_agent, start
 
 from sheafed.domain.graphs import Edge
+from sheafed.domain.holonomy import Holonomy
 from sheafed.errors import EmptyInputError, GraphError, InputError, UnknownAgentError
 from sheafed.methods import IdentityMaps, MapPolicy, NonCooperative, NoWhitening, SheafFRL
 from sheafed.runtime import Run, train
-from sheafed.runtime.strangers import composed_map, mismatches, path_holonomy, relay, route
+from sheafed.runtime.strangers import (
+    composed_map,
+    direct_map,
+    mismatches,
+    path_holonomy,
+    relay,
+    route,
+)
 
 LINE = [("a", "b"), ("b", "c"), ("c", "d")]
 ALL = MapPolicy(source="all")
@@ -107,11 +115,17 @@ def test_edges_of_zeros_count_as_lost() -> None:
 # Holonomy
 
 
+def holonomy_of(run: Run, path: str) -> Holonomy:
+    composed = composed_map(run.nodes, path)
+    white = (run.nodes[name].white_pilots() for name in (path[0], path[-1]))
+    return path_holonomy(path, composed, direct_map(*white, composed))
+
+
 def test_holonomy_is_nothing_where_the_path_is_the_direct_map() -> None:
     """Fitted after training on all pilots, an edge's map is the direct map."""
     run = run_of(NonCooperative(), (3, 5, 4, 2))
     for path in ("ab", "ba", "bc", "dc"):
-        found = path_holonomy(run.nodes, path)
+        found = holonomy_of(run, path)
         assert found.deviation == pytest.approx(0, abs=1e-3)
         assert len(found.matrix) == min(run.agents[name].dimension for name in path)
 
@@ -128,7 +142,7 @@ def test_holonomy_is_that_of_the_closed_cycle(run: Run) -> None:
         if white[0].shape == white[1].shape:
             u, _, vt = torch.linalg.svd(white[1].mT @ white[0], full_matrices=False)
             matrix = (u @ vt).mT @ composed
-        found = path_holonomy(run.nodes, path)
+        found = holonomy_of(run, path)
         torch.testing.assert_close(found.matrix, matrix, atol=1e-3, rtol=0)
         gap = torch.linalg.matrix_norm(matrix - torch.eye(len(matrix))) / len(matrix) ** 0.5
         assert found.deviation == pytest.approx(float(gap), abs=1e-3)
@@ -136,7 +150,7 @@ def test_holonomy_is_that_of_the_closed_cycle(run: Run) -> None:
 
 def test_a_bottleneck_shows_in_the_holonomy() -> None:
     run = run_of(SheafFRL(pilots=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
-    through, round_it = (path_holonomy(run.nodes, ["a", by, "d"]) for by in "bc")
+    through, round_it = (holonomy_of(run, f"a{by}d") for by in "bc")
     assert through.deviation > (5 / 6) ** 0.5 - 1e-6  # five of six directions are gone
     assert round_it.deviation < through.deviation
 
@@ -153,7 +167,7 @@ def test_what_is_asked_wrongly_is_named(run: Run) -> None:
     with pytest.raises(UnknownAgentError, match="'nobody'"):
         run.send(z, "a", "nobody")
     with pytest.raises(EmptyInputError, match="no hop"):
-        path_holonomy(run.nodes, ["a"])
+        holonomy_of(run, "a")
 
 
 def test_a_run_of_several_processes_says_whose_maps_are_missing() -> None:

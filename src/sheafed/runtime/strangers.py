@@ -82,29 +82,24 @@ def composed_map(nodes: Mapping[str, Node], path: Sequence[str]) -> Tensor:
     return rows.mT
 
 
-@torch.no_grad()
-def direct_map(nodes: Mapping[str, Node], path: Sequence[str]) -> Tensor:
-    """Return the map `(d_receiver, d_sender)` that the two ends of a path would have as neighbours.
+def direct_map(sender: Tensor, receiver: Tensor, composed: Tensor) -> Tensor:
+    """Return the map `(d_receiver, d_sender)` that two agents would have as neighbours.
 
-    The Procrustes map on all pilots; where these leave it open, it is as the path has it. A
-    measurement: strangers have not compared their pilots.
+    The Procrustes map of their white pilots; where these leave it open, it is as the composed one.
+    A measurement: strangers have not compared their pilots.
     """
-    composed = composed_map(nodes, path)
-    sender, receiver = (nodes[name].white_pilots() for name in (path[0], path[-1]))
     if len(composed) >= composed.shape[1]:
         return procrustes(receiver, sender, previous=composed)
     return procrustes(sender, receiver, previous=composed.mT).mT
 
 
-def path_holonomy(nodes: Mapping[str, Node], path: Sequence[str]) -> Holonomy:
-    """Return the holonomy of the cycle that a direct map between the ends of a path closes.
+def path_holonomy(path: Sequence[str], composed: Tensor, direct: Tensor) -> Holonomy:
+    """Return the holonomy of the cycle that a path makes with the direct map between its ends.
 
-    Like every cycle it starts at the smaller end. `route` needs no such measurement.
+    Like every cycle it starts at the smaller end. It needs a direct map; `route` does not.
     """
-    composed = composed_map(nodes, path)
-    if len(path) == 1:
+    if len(path) < 2:
         raise EmptyInputError(f"the path {list(path)} has no hop, so nothing can be lost on it")
-    direct = direct_map(nodes, path)
     if len(composed) >= composed.shape[1]:
         return compose(tuple(path), (composed, direct.mT), composed.shape[1])
     return compose((path[-1], *path[:-1]), (direct.mT, composed), len(composed))
