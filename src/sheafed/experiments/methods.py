@@ -20,6 +20,7 @@ from sheafed.methods import (
     DualAscent,
     FedMuscle,
     FedProto,
+    GaussianNoise,
     MapPolicy,
     Method,
     NonCooperative,
@@ -74,6 +75,15 @@ class WhiteningTable(Table):
         return (ZCA if self.kind == "zca" else SWBN)(self.shrinkage, self.momentum)
 
 
+class NoiseTable(Table):
+    """Gaussian noise on the latents that leave, see docs/privacy.md."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    clip: Positive = 1.0
+    """The bound on a white latent's norm, over the square root of its dimension."""
+
+
 class SheafFRLTable(Table):
     """Sheaf-FRL, see docs/sheaf-frl.md."""
 
@@ -94,6 +104,7 @@ class SheafFRLTable(Table):
     channel: ChannelTable | None = None
     edge_dim: Count | None = None
     """The largest size of an edge stalk, see docs/edge-stalks.md."""
+    noise: NoiseTable | None = None
 
     @model_validator(mode="after")
     def _one_development(self) -> SheafFRLTable:
@@ -119,6 +130,7 @@ class SheafFRLTable(Table):
             precision=self.precision,
             channel=None if self.channel is None else self.channel.build(),
             edge_dim=self.edge_dim,
+            noise=None if self.noise is None else GaussianNoise(**self.noise.model_dump()),
         )
 
 

@@ -6,6 +6,7 @@ from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
 from sheafed.methods.maps import IdentityMaps, MapPolicy
 from sheafed.methods.node import Method, Node, Setting
+from sheafed.methods.noise import GaussianNoise
 from sheafed.methods.noncooperative import NonCooperative
 from sheafed.methods.penalty import Constant, DualAscent, WarmUp
 from sheafed.methods.sheaf_fmtl import SheafFMTL
@@ -21,6 +22,7 @@ __all__ = [
     "DualAscent",
     "FedMuscle",
     "FedProto",
+    "GaussianNoise",
     "IdentityMaps",
     "MapPolicy",
     "Method",

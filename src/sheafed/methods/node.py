@@ -62,7 +62,8 @@ class Node(ABC):
 
     A round is `send`, then `receive` with whatever has arrived: a message that did not is absent.
     Before the first round the neighbours shake hands (`hello`, `meet`). `transmit` and `interpret`
-    are what the training was for: the two sides of sending a latent to a neighbour.
+    are what the training was for: the two sides of sending a latent to a neighbour, and `forward`
+    is what an agent between two others does.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Node(ABC):
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
         self._frozen_latents: Tensor | None = None
+        self.shows_pilots = True
+        """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
     # The handshake
 
@@ -193,6 +196,11 @@ class Node(ABC):
         return channel.carry(
             sent, generator(self.setting.seed, self.name, neighbour, *moment, "channel")
         )
+
+    def forward(self, received: Tensor, sender: str, receiver: str) -> Tensor:
+        """Return what leaves for one neighbour when what another transmitted is passed on to it."""
+        carried = self.ends[receiver].outgoing(self.ends[sender].incoming(received))
+        return self.arriving(carried, receiver)
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""

@@ -14,6 +14,7 @@ from sheafed.errors import InputError
 from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.maps import IdentityMaps, MapPolicy, SharedSolver, Solver
 from sheafed.methods.node import Setting
+from sheafed.methods.noise import GaussianNoise
 from sheafed.methods.penalty import PenaltyWeight, as_penalty
 from sheafed.methods.precision import Precision
 from sheafed.methods.sheaf_node import SheafNode
@@ -40,6 +41,7 @@ class SheafFRL:
             perfect one. Beliefs are not: they are numbers to be protected, not signals.
         edge_dim: the size of the edge stalks, at most; None for that of the larger latents, the
             paper's (see `sheafed.methods.compressed_ends`).
+        noise: `GaussianNoise(epsilon)` on the white latents that leave, None for exact ones.
         solver: how Procrustes problems are solved; by default once per edge and process.
     """
 
@@ -53,6 +55,7 @@ class SheafFRL:
     precision: Precision = "full"
     channel: Channel | None = None
     edge_dim: int | None = None
+    noise: GaussianNoise | None = None
     solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_dige
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
 from sheafed.methods.compressed_ends import in_stalk
-from sheafed.methods.maps import end_state, load_end_state
+from sheafed.methods.maps import PlainEnd, end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
+from sheafed.methods.noise import noise_stream
 from sheafed.methods.penalty import as_penalty
 from sheafed.methods.precision import BELIEFS, Wire
 from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
@@ -27,6 +28,8 @@ from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
 
+
+Sent = TypeVar("Sent")
 
 OTHER_PILOTS = "other pilots"
 """The field that marks an earlier round's message whose pilots were not those of this one."""
@@ -50,8 +53,9 @@ class SheafNode(Node):
         self.classes = 0 if method.beliefs is None else count_classes(self.agent)
         self.weights = {j: self.penalty.start() for j in self.neighbours}
         self.running: dict[str, Tensor] = {}
+        self.shows_pilots = method.noise is None
         self._own: Tensor | None = None
-        self._everything: Tensor | None = None
+        self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
     # The handshake
 
@@ -92,17 +96,24 @@ class SheafNode(Node):
         with torch.set_grad_enabled(self.penalty.active and not self.agent.frozen):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train()(raw)
+        own = self._own.detach()
+        everything = self.white_pilots() if self.sends_all(round) else None
+        released = self._release(own, round, "latents")
+        released_all = None if everything is None else self._release(everything, round, "all")
+        # A map that shapes what leaves must not tell more of the latents than what leaves does.
+        maps_leave = any(not isinstance(end, PlainEnd) for end in self.ends.values())
+        self._fitted_to = (released, released_all) if maps_leave else (own, everything)
         beliefs = None
         if self.classes and self.agent.head is not None:
+            believed = raw.detach() if released is own else self.whitening.eval().colour(released)
             with self.agent.inference():
-                beliefs = believe(self.agent.head, raw.detach())
-        self._everything = self.white_pilots() if self._sends_all(round) else None
+                beliefs = believe(self.agent.head, believed)
         for j, end in self.ends.items():
-            latents = self.arriving(end.outgoing(self._own.detach()), j, round, "latents")
-            everything = self._everything
-            if everything is not None:
-                everything = self.arriving(end.outgoing(everything), j, round, "all")
-            tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=everything)
+            latents = self.arriving(end.outgoing(released), j, round, "latents")
+            of_all = None
+            if released_all is not None:
+                of_all = self.arriving(end.outgoing(released_all), j, round, "all")
+            tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=of_all)
             yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
@@ -117,7 +128,7 @@ class SheafNode(Node):
             if self.ends[j].fitted and _in_frame(message)
         }
         log = self._descend(round, messages, targets)
-        self._own = self._everything = None
+        self._own = self._fitted_to = None
         return log
 
     def reuse(self, round: int, message: Message) -> Message | None:
@@ -139,8 +150,9 @@ class SheafNode(Node):
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
         policy = self.method.maps
         fit_number = self._fit_number(round)
-        own = self.wire.as_sent(self._round_pilots())
-        everything = None if self._everything is None else self.wire.as_sent(self._everything)
+        compared, compared_all = self._since_sending(self._fitted_to)
+        own = self.wire.as_sent(compared)
+        everything = None if compared_all is None else self.wire.as_sent(compared_all)
         for j, message in messages.items():
             end, received = self.ends[j], message.tensors["latents"]
             if policy.source == "running" and _in_frame(message):
@@ -190,7 +202,7 @@ class SheafNode(Node):
         stalks are compressed, the difference is projected into the stalk. None if it would be 0, as
         where the encoder is not trained.
         """
-        own = self._round_pilots(graph=True)
+        own = self._since_sending(self._own)
         total: Tensor | None = None
         for j, target in targets.items():
             if own.requires_grad and j in messages and self.weights[j] > 0:
@@ -258,10 +270,19 @@ class SheafNode(Node):
         policy, edge_dim = repr(self.method.maps), self.method.edge_dim
         return policy if edge_dim is None else f"{policy}, edge stalks of {edge_dim}"
 
-    def _round_pilots(self, graph: bool = False) -> Tensor:
-        if self._own is None:
+    def _release(self, white: Tensor, round: int, what: str) -> Tensor:
+        """Return own white latents as they may leave; all neighbours get the same ones."""
+        noise = self.method.noise
+        if noise is None:
+            return white
+        return noise.release(
+            white, noise_stream(self.setting.secret, self.name, what, round, white)
+        )
+
+    def _since_sending(self, value: Sent | None) -> Sent:
+        if value is None:
             raise InputError(f"agent {self.name!r}: receive() comes after send() of the same round")
-        return self._own if graph else self._own.detach()
+        return value
 
     def _is_exchanged(self, round: int) -> bool:
         return round % self.method.exchange_every == 0
@@ -272,7 +293,8 @@ class SheafNode(Node):
         per_epoch = max(1, self.setting.rounds_per_epoch // every)
         return self.method.maps.fit_number(round // every, per_epoch)
 
-    def _sends_all(self, round: int) -> bool:
+    def sends_all(self, round: int) -> bool:
+        """Whether all pilots are sent in this round, beside its own."""
         return self.method.maps.source == "all" and self._fit_number(round) is not None
 
     def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
@@ -283,7 +305,7 @@ class SheafNode(Node):
             specs[j] = self.wire.specs(
                 latents=(count, end.width),
                 beliefs=(count, classes) if classes else None,
-                all=(total, end.width) if self._sends_all(round) else None,
+                all=(total, end.width) if self.sends_all(round) else None,
             )
         return specs
 

@@ -107,7 +107,7 @@ def private_accuracy(node: Node, split: Split = "test") -> float | None:
 def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
     r"""Return $\|A_i - V_{ij} A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ of every edge on the probes.
 
-    An edge whose latents are all zero has none.
+    An edge whose latents are all zero has none, nor one whose tail does not show its pilots.
     """
     white = {
         name: node.white_pilots(probes(node.setting.pilots.total)) for name, node in nodes.items()
@@ -116,7 +116,7 @@ def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
     for name, node in nodes.items():
         for neighbour in node.neighbours:
             edge = node.edge(neighbour)
-            if edge.head != name:
+            if edge.head != name or not nodes[neighbour].shows_pilots:
                 continue
             sent = nodes[neighbour].ends[name].outgoing(white[neighbour])
             carried = node.ends[neighbour].incoming(sent)

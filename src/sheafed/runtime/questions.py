@@ -76,7 +76,9 @@ def mark(
 
 @torch.no_grad()
 def show_pilots(node: Node, round: int) -> Iterator[Message]:
-    """Send the white latents of the probes to the heads of the own edges."""
+    """Send the white latents of the probes to the heads of the own edges, if they may be seen."""
+    if not node.shows_pilots:
+        return
     white = node.white_pilots(probes(node.setting.pilots.total))
     energy = {"energy": float(white.square().sum())}
     for neighbour in node.neighbours:

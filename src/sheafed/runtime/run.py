@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+from torch import Tensor
 
 from sheafed.domain.agent import Agent
 from sheafed.domain.pilot_set import PilotSet
@@ -20,6 +22,7 @@ from sheafed.methods.maps import PlainEnd
 from sheafed.methods.node import Node
 from sheafed.runtime.evaluation import Evaluation
 from sheafed.runtime.profiles import Profile
+from sheafed.runtime.strangers import relay, route
 
 Record = dict[str, Any]
 
@@ -80,11 +83,7 @@ class Run:
         Where a noisy channel has led the two ends of an edge to different maps, it is the head's,
         by which the head reads the tail.
         """
-        if len(self.nodes) < len(self.profiles):
-            elsewhere = sorted(set(self.profiles) - set(self.nodes))
-            raise InputError(
-                f"the maps of agents {elsewhere} are in other processes; resume the run in one"
-            )
+        self._need_all_maps()
         dims = {name: node.agent.dimension for name, node in self.nodes.items()}
         maps, rotations = {}, {}
         for name, node in self.nodes.items():
@@ -102,6 +101,27 @@ class Run:
                 elif name == edge.head:
                     rotations[edge] = end.map
         return NetworkSheaf(self.graph, dims, maps, rotations or None)
+
+    def send(
+        self, latents: Tensor, sender: str, receiver: str, path: Sequence[str] | None = None
+    ) -> Tensor:
+        """Return the sender's latents `(n, d)` as the receiver's head reads them, `(n, d')`.
+
+        Agents that are not neighbours talk along a path: the given one, or that of least expected
+        loss (see `sheafed.runtime.strangers`).
+        """
+        self._need_all_maps()
+        way = list(route(self.nodes, sender, receiver) if path is None else path)
+        if not way or (way[0], way[-1]) != (sender, receiver):
+            raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")
+        return relay(self.nodes, latents, way)
+
+    def _need_all_maps(self) -> None:
+        elsewhere = sorted(set(self.profiles) - set(self.nodes))
+        if elsewhere:
+            raise InputError(
+                f"the maps of agents {elsewhere} are in other processes; resume the run in one"
+            )
 
     def summary(self) -> Record:
         """Return the figures of the run, the latest evaluation in detail."""

@@ -1,0 +1,100 @@
+"""Eight agents on a ladder talk to those that are not their neighbours, along paths of maps.
+
+Each has its own latent size and a share of the digits; bo, in the middle, has room for 4 numbers.
+All try every path to all others: what do hops cost, what predicts that, which way is best?
+"""
+
+import argparse
+import itertools
+from collections import defaultdict
+
+import networkx as nx
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import pearsonr, spearmanr
+from sklearn.datasets import load_digits
+
+import sheafed
+from sheafed.domain.paths import least_loss_path, path_loss
+from sheafed.runtime.strangers import composed_map, direct_map, mismatches, path_holonomy
+from three_agents import cnn, head, mlp
+
+SIZES = {"ada": 24, "bo": 4, "cy": 32, "dee": 20, "eli": 28, "fay": 36, "gus": 16, "hal": 24}
+LADDER = nx.relabel_nodes(nx.ladder_graph(4), dict(enumerate(SIZES)))
+STRANGERS = list(nx.complement(LADDER).to_directed().edges)
+
+
+def train(seed, epochs):
+    torch.manual_seed(seed)
+    images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
+    images = (images / 16).float()
+    pilots, test, *shares = torch.randperm(len(images)).split([270, 327, *[150] * len(SIZES)])
+    agents = []
+    for k, ((name, latent), mine) in enumerate(zip(SIZES.items(), shares, strict=True)):
+        encoder = cnn(8, latent) if k % 2 else mlp(96, latent)
+        data = {part: (images[r], labels[r]) for part, r in (("train", mine), ("test", test))}
+        options = {"batch_size": 16, "optimizer": lambda p: torch.optim.Adam(p, lr=3e-3)}
+        agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "ceiling": False}
+    return sheafed.train(agents, LADDER, sheafed.SheafFRL(), images[pilots], **options)
+
+
+def try_all_paths(run):
+    """Return of every path: accuracy, what a direct map would gain, what might predict that."""
+    mismatch, tried = mismatches(run.nodes), {}
+    pilots = {name: node.white_pilots() for name, node in run.nodes.items()}
+    for s, r in itertools.permutations(SIZES, 2):
+        sender, receiver = run.nodes[s], run.nodes[r]
+        latents, labels = sender.agent.encode_samples(sender.agent.data.test)
+        for path in map(tuple, nx.all_simple_paths(LADDER, s, r)):
+            direct = direct_map(pilots[s], pilots[r], composed := composed_map(run.nodes, path))
+            best = receiver.whitening.colour(sender.whitening(latents) @ direct.mT)
+            with receiver.agent.inference():
+                heads = [receiver.agent.head(z) for z in (run.send(latents, s, r, path), best)]
+            found, most = (float((h.argmax(-1) == labels).double().mean()) for h in heads)
+            cycle, loss = path_holonomy(path, composed, direct), path_loss(path, SIZES, mismatch)
+            tried[path] = (found, most - found, cycle.deviation, loss, len(path) - 1)
+    return tried
+
+
+def routings(run, tried):
+    """Return for every way to choose a path the mean accuracy over all pairs of strangers."""
+    residuals, mismatch, found = nx.Graph(), mismatches(run.nodes), defaultdict(list)
+    residuals.add_weighted_edges_from((*e, r) for e, r in run.evaluation.misalignment.items())
+    for s, r in STRANGERS:
+        every, short = (f(LADDER, s, r) for f in (nx.all_simple_paths, nx.all_shortest_paths))
+        found["fewest hops, a random path"].append(np.mean([tried[tuple(p)][0] for p in short]))
+        found["least residual"].append(tried[tuple(nx.dijkstra_path(residuals, s, r))][0])
+        found["least expected loss"].append(tried[tuple(least_loss_path(s, r, SIZES, mismatch))][0])
+        found["the best of all, in hindsight"].append(max(tried[tuple(p)][0] for p in every))
+    return {way: float(np.mean(values)) for way, values in found.items()}
+
+
+def main(epochs=30, seed=0):
+    torch.set_num_threads(1)  # small networks lose time to threads
+    tried = try_all_paths(run := train(seed, epochs))
+    by_length = Table("hops", "paths", "accuracy", "below a direct map", "the same, through bo")
+    for hops in range(1, 8):
+        paths = {p: t for p, t in tried.items() if t[-1] == hops}
+        through = [t[1] for p, t in paths.items() if "bo" in p[1:-1]]
+        columns = [t[0] for t in paths.values()], [t[1] for t in paths.values()], through
+        by_length.add_row(str(hops), str(len(paths)), *(f"{np.mean(c):.3f}" for c in columns if c))
+    lost = np.array([t for p, t in tried.items() if (p[0], p[-1]) in STRANGERS])
+    predictors = Table("predictor of what is lost", "Pearson", "Spearman", "paths")
+    for c, name in ((2, "holonomy"), (3, "expected loss"), (4, "hops")):
+        found = (f"{f(lost[:, c], lost[:, 1])[0]:.2f}" for f in (pearsonr, spearmanr))
+        predictors.add_row(name, *found, str(len(lost)))
+    ways = Table("routing", f"accuracy of {len(STRANGERS)} pairs of strangers")
+    for way, value in (routed := routings(run, tried)).items():
+        ways.add_row(way, f"{value:.3f}")
+    Console().print(by_length, predictors, ways, sep="\n")
+    return run, tried, routed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,72 @@
+r"""The Gaussian mechanism with the exact condition of Balle and Wang (2018).
+
+Adding $\mathcal N(0, \sigma^2 I)$ to a value that one change moves by at most $\Delta$ is
+$(\varepsilon, \delta)$-differentially private if and only if
+
+$$\Phi\left(\frac\mu2 - \frac\varepsilon\mu\right)
+- e^\varepsilon\,\Phi\left(-\frac\mu2 - \frac\varepsilon\mu\right) \le \delta,
+\qquad \mu = \Delta / \sigma.$$
+
+Any number of such releases, each of which may depend on the earlier ones, together are exactly one
+with $\mu = \sqrt{\sum_t \mu_t^2}$ (Dong, Roth and Su 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, isfinite, sqrt
+
+from scipy.special import log_ndtr, ndtr
+
+from sheafed.errors import InputError
+
+HALVINGS = 200
+
+
+def delta_of(epsilon: float, mu: float) -> float:
+    """Return the least delta at which the mechanism with this mu is private for epsilon."""
+    if mu == 0:
+        return 0.0
+    lost = exp(min(0.0, epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))))
+    return max(0.0, float(ndtr(mu / 2 - epsilon / mu)) - lost)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    r"""Return the largest $\mu$ that is private for (epsilon, delta): $\sigma = \Delta / \mu$."""
+    if not (isfinite(epsilon) and epsilon > 0):
+        raise InputError(f"epsilon must be positive and finite, got {epsilon}")
+    _check_delta(delta)
+    return _last(lambda mu: delta_of(epsilon, mu) <= delta)
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """Return the least epsilon for which the mechanism with this mu is private at delta."""
+    if not (isfinite(mu) and mu >= 0):
+        raise InputError(f"mu must be finite and not negative, got {mu}")
+    _check_delta(delta)
+    if delta_of(0.0, mu) <= delta:
+        return 0.0
+    below = _last(lambda epsilon: delta_of(epsilon, mu) > delta)
+    return below * (1 + 1e-12)  # the private side of the last bit
+
+
+def composed(mu: float, releases: int) -> float:
+    r"""Return the $\mu$ of several releases with this one each."""
+    return mu * sqrt(releases)
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise InputError(f"delta must lie between 0 and 1, got {delta}")
+
+
+def _last(holds: Callable[[float], bool]) -> float:
+    """Return the largest number, by bisection, up to which a condition holds; it does near 0."""
+    high = 1.0
+    while holds(high):
+        high *= 2
+    low = 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

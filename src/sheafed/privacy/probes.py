@@ -1,0 +1,97 @@
+"""The attacks on one trained agent, from what it transmits to a neighbour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafed.domain.samples import Samples
+from sheafed.errors import InputError
+from sheafed.methods.beliefs import believe
+from sheafed.methods.node import Node
+from sheafed.methods.noise import GaussianNoise, noise_stream
+from sheafed.privacy.inversion import relative_error, train_decoder
+from sheafed.privacy.membership import Membership, logistic_attack, threshold_attack
+
+
+@dataclass(frozen=True, eq=False)
+class Inversion:
+    """What an attacker makes of an agent's private samples."""
+
+    guesses: Tensor
+    """`(n, ...)`, of the agent's test samples, in their order."""
+    error: float
+    """See `relative_error`: 0 all is known, 1 nothing."""
+
+
+@torch.no_grad()
+def transmitted(
+    node: Node, samples: Samples, neighbour: str, noise: GaussianNoise | None = None
+) -> Tensor:
+    """Return the latents of private samples as they leave for a neighbour.
+
+    Exact, as agents send them, or noised like pilots: what if they did.
+    """
+    latents, _ = node.agent.encode_samples(samples)
+    if noise is None:
+        return node.transmit(latents, neighbour)
+    white = node.whitening.eval()(latents)
+    stream = noise_stream(node.setting.secret, node.name, "private", 0, white)
+    return node.ends[neighbour].outgoing(noise.release(white, stream))
+
+
+def invert(
+    node: Node,
+    neighbour: str,
+    heard: tuple[Tensor, Tensor],
+    *,
+    noise: GaussianNoise | None = None,
+    seed: int = 0,
+) -> Inversion:
+    """Let an attacker that knows the pilots decode an agent's test samples.
+
+    Args:
+        node: the agent's program, after training.
+        neighbour: to whom it sends them.
+        heard: which pilots the attacker has heard of, and their latents (`Eavesdropper.pilots`).
+        noise: on the private latents, if there is any.
+        seed: of the decoder.
+    """
+    known, latents = heard
+    pilots = node.setting.pilots.of(node.name)
+    decoder = train_decoder(latents, pilots[known], seed=seed)
+    private = _test_samples(node)
+    truth = private.batch(torch.arange(len(private))).inputs
+    guesses = decoder(transmitted(node, private, neighbour, noise))
+    return Inversion(guesses, relative_error(guesses, truth, pilots.mean(0)))
+
+
+def membership_by_latents(
+    node: Node, neighbour: str, *, noise: GaussianNoise | None = None, seed: int = 0
+) -> Membership:
+    """Tell training from test samples by the latents that leave (`logistic_attack`)."""
+    both = (node.agent.data.train, _test_samples(node))
+    return logistic_attack(*(transmitted(node, s, neighbour, noise) for s in both), seed=seed)
+
+
+def membership_by_beliefs(node: Node) -> Membership:
+    """Tell training from test samples by how sure the agent's own head is of their class.
+
+    For an agent that would give class probabilities of private samples as it does of pilots.
+    """
+    if node.agent.head is None:
+        raise InputError(f"agent {node.name!r} has no head, so it has no beliefs")
+    with node.agent.inference():
+        members, others = (
+            believe(node.agent.head, node.agent.encode_samples(samples)[0]).amax(-1)
+            for samples in (node.agent.data.train, _test_samples(node))
+        )
+    return threshold_attack(members, others)
+
+
+def _test_samples(node: Node) -> Samples:
+    if node.agent.data.test is None:
+        raise InputError(f"agent {node.name!r} has no test samples to attack; give it some")
+    return node.agent.data.test

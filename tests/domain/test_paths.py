@@ -1,0 +1,75 @@
+"""Expected losses of hops and paths, and routing against brute force."""
+
+import itertools
+import random
+
+import networkx as nx
+import pytest
+
+from sheafed.domain import graphs
+from sheafed.domain.graphs import Edge
+from sheafed.domain.paths import check_path, hop_loss, least_loss_path, path_loss
+from sheafed.errors import EmptyInputError, GraphError, UnknownAgentError
+
+
+@pytest.mark.parametrize(
+    ("size", "sender", "receiver", "no_room"),
+    [
+        (8, 8, 8, 0.0),
+        (8, 8, 20, 0.0),
+        (8, 20, 8, 0.0),  # what the larger stalk added is not the latent's
+        (8, 8, 2, 0.75),
+        (8, 20, 2, 0.75),
+        (8, 4, 2, 0.25),  # half was lost before
+    ],
+)
+def test_a_hop_loses_what_is_disputed_and_what_has_no_room(size, sender, receiver, no_room):
+    assert hop_loss(0.1, size, sender, receiver) == pytest.approx(0.1 + no_room)
+
+
+def test_a_path_adds_up_its_hops():
+    dims = {"a": 8, "b": 4, "c": 6, "d": 2}
+    mismatch = {Edge("a", "b"): 0.1, Edge("c", "b"): 0.2, Edge("c", "d"): 0.4}
+    assert path_loss("abcd", dims, mismatch) == pytest.approx(0.7 + 4 / 8 + 4 / 8)
+    assert path_loss("dcba", dims, mismatch) == pytest.approx(0.7)
+    assert path_loss("a", dims, mismatch) == 0
+
+
+def random_network(seed):
+    rng = random.Random(seed)
+    names = [f"n{k}" for k in range(7)]
+    dims = {name: rng.randint(2, 9) for name in names}
+    graph = graphs.erdos_renyi(names, 0.4, seed)
+    return graph, dims, {edge: rng.random() for edge in graphs.orient(graph, dims)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_route_is_the_best_of_all_simple_paths(seed):
+    graph, dims, mismatch = random_network(seed)
+    for sender, receiver in itertools.permutations(graph, 2):
+        found = least_loss_path(sender, receiver, dims, mismatch)
+        every = nx.all_simple_paths(graph, sender, receiver)
+        best = min(path_loss(path, dims, mismatch) for path in every)
+        assert path_loss(found, dims, mismatch) == pytest.approx(best)
+        assert (found[0], found[-1]) == (sender, receiver)
+
+
+def test_the_route_goes_round_a_bottleneck_unless_the_latent_fits_through():
+    dims = {"big": 8, "far": 8, "narrow": 2, "r1": 8, "r2": 8, "small": 2}
+    pairs = [("big", "narrow"), ("narrow", "far"), ("small", "big")]
+    pairs += [("big", "r1"), ("r1", "r2"), ("r2", "far")]
+    mismatch = dict.fromkeys(graphs.orient(graphs.from_edges(pairs), dims), 0.1)
+    assert least_loss_path("big", "far", dims, mismatch) == ["big", "r1", "r2", "far"]
+    assert least_loss_path("small", "far", dims, mismatch) == ["small", "big", "narrow", "far"]
+    assert least_loss_path("big", "big", dims, mismatch) == ["big"]
+
+
+def test_what_is_no_path_is_named():
+    edges = {Edge("a", "b"): 0.0, Edge("b", "c"): 0.0}
+    check_path(["c", "b", "a"], edges)
+    with pytest.raises(GraphError, match="'a' to 'c', which are not neighbours"):
+        check_path(["a", "c"], edges)
+    with pytest.raises(EmptyInputError, match="path is empty"):
+        check_path([], edges)
+    with pytest.raises(UnknownAgentError, match="'z'"):
+        least_loss_path("a", "z", {"a": 1, "b": 1, "c": 1}, edges)

@@ -1,0 +1,101 @@
+"""What an eavesdropper gathers, and what the noise of a transcript adds up to."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sheafed import Agent, Beliefs, MapPolicy, SheafFRL, train
+from sheafed.domain.gaussian_mechanism import epsilon_of
+from sheafed.domain.pilots import Prototypes
+from sheafed.errors import EmptyInputError, InputError
+from sheafed.exchange import LocalExchange, decode
+from sheafed.methods import GaussianNoise
+from sheafed.privacy import Eavesdropper, spent
+
+PILOTS, PER_ROUND, ROUNDS = 20, 6, 8
+NOISE = GaussianNoise(epsilon=3.0)
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pair(method: SheafFRL, tap=None):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        team = [
+            Agent(
+                name,
+                nn.Linear(5, d),
+                nn.Linear(d, 2),
+                data=(normal(seed, 16, 5), torch.arange(16) % 2),
+                batch_size=4,
+            )
+            for seed, (name, d) in enumerate({"a": 4, "b": 3}.items())
+        ]
+    wire = LocalExchange(["a", "b"], tap=tap)
+    options = {"epochs": 2, "rounds_per_epoch": ROUNDS // 2, "exchange": wire, "ceiling": False}
+    return train(team, [("a", "b")], method, normal(9, PILOTS, 5), evaluate_every=9, **options)
+
+
+@pytest.mark.parametrize("precision", ["full", "byte"])
+def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(precision: str) -> None:
+    seen: list[bytes] = []
+    spy = Eavesdropper("b", "a", last=3)
+
+    def tap(data: bytes) -> None:
+        seen.append(data)
+        spy(data)
+
+    run = pair(SheafFRL(pilots=PER_ROUND, precision=precision), tap)
+    node = run.nodes["b"]
+    rows: dict[int, list[Tensor]] = {}
+    for message in map(decode, seen):
+        if message.kind == "round" and message.sender == "b" and message.round >= ROUNDS - 3:
+            latents = message.tensors["latents"].float()
+            if precision == "byte":
+                latents = latents * message.tensors["scale of latents"][:, None]
+            for index, row in zip(node.policy.select(message.round).indices, latents, strict=True):
+                rows.setdefault(int(index), []).append(row)
+    known, means = spy.pilots(node)
+    assert known.tolist() == sorted(rows)
+    assert len(known) < PILOTS
+    for index, row in zip(known.tolist(), means, strict=True):
+        torch.testing.assert_close(row, torch.stack(rows[index]).mean(0))
+
+
+def test_an_eavesdropper_that_heard_nothing_says_so() -> None:
+    run = pair(SheafFRL(pilots=PER_ROUND))
+    with pytest.raises(EmptyInputError, match="from 'a' to 'b'"):
+        Eavesdropper("a", "b").pilots(run.nodes["a"])
+    spy = Eavesdropper("a", "b")
+    run = pair(SheafFRL(pilots=Prototypes(torch.arange(PILOTS) % 4, seed=0)), spy)
+    with pytest.raises(InputError, match="prototype"):
+        spy.pilots(run.nodes["a"])
+
+
+def test_what_is_spent_counts_rows_and_releases() -> None:
+    run = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, exchange_every=2))
+    node = run.nodes["a"]
+    times = [0] * PILOTS
+    for round in (0, 2, 4, 6):
+        for index in node.policy.select(round).indices.tolist():
+            times[index] += 1
+    found = spent(node, ROUNDS)
+    assert (found.release, found.delta) == (3.0, 1e-5)
+    assert found.pilot == pytest.approx(epsilon_of(NOISE.mu * max(times) ** 0.5, 1e-5))
+    assert found.agent == pytest.approx(epsilon_of(NOISE.mu * (4 * PER_ROUND) ** 0.5, 1e-5))
+    assert found.release < found.pilot < found.agent
+
+
+def test_sending_all_pilots_is_spending_too() -> None:
+    method = SheafFRL(pilots=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all"))
+    found = spent(pair(method).nodes["b"], ROUNDS)
+    rows = ROUNDS * PER_ROUND + 3 * PILOTS  # fits in rounds 0, 3 and 7
+    assert found.agent == pytest.approx(epsilon_of(NOISE.mu * rows**0.5, 1e-5))
+
+
+def test_beliefs_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
+    with_beliefs = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, beliefs=Beliefs()))
+    assert spent(with_beliefs.nodes["a"], ROUNDS).agent is None
+    assert spent(pair(SheafFRL(pilots=PER_ROUND)).nodes["a"], ROUNDS) is None
