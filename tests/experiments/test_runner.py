@@ -40,6 +40,9 @@ def test_runs_of_another_config_are_not_mixed_in(tmp_path, three):
     runner.check(trial)
     with pytest.raises(ConfigError, match="seed-0 was run with another config"):
         Runner(three, ["training.epochs=3"], tmp_path, 1).check(trial)
+    (directory / CONFIG).write_text('{"a key of another version": 1}')
+    with pytest.raises(ConfigError, match="seed-0 was run with another config"):
+        runner.check(trial)
 
 
 def test_one_command_at_a_time_also_after_the_first_was_killed(tmp_path, three):

@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
+from pydantic import ValidationError
+
 from sheafed.errors import ConfigError, SweepError
 from sheafed.experiments.config import CONFIG, Experiment
 from sheafed.experiments.outcome import is_done
@@ -82,7 +84,7 @@ class Runner:
         """Raise on a trial that cannot be, or whose directory holds a run of another config."""
         experiment = self.experiment(trial.overrides)
         path = self.out / trial.directory / CONFIG
-        if path.exists() and Experiment.model_validate_json(path.read_text()) != experiment:
+        if path.exists() and _read_config(path) != experiment:
             raise ConfigError(
                 f"{path.parent} was run with another config; repeat the command with the same, or "
                 "choose another --out"
@@ -152,6 +154,14 @@ class Runner:
             self._stopped = True
             for child in self._children:
                 child.terminate()
+
+
+def _read_config(path: Path) -> Experiment | None:
+    """Return the experiment of a run; None if this version knows no such config."""
+    try:
+        return Experiment.model_validate_json(path.read_text())
+    except ValidationError:
+        return None
 
 
 def failure(trial: Trial, out: Path) -> str | None:
