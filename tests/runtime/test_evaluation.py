@@ -11,6 +11,7 @@ from torch import nn
 from worlds import EDGES, FEATURES, agents, pilots, samples, simple_agent, start, weights
 
 from sheafed.domain.agent import Agent
+from sheafed.domain.pilot_set import PilotSet
 from sheafed.errors import InputError
 from sheafed.linalg.procrustes import misalignment
 from sheafed.methods import SWBN, ZCA, Method, Node, NonCooperative, NoWhitening, SheafFRL
@@ -335,3 +336,22 @@ def test_large_sets_are_encoded_in_pieces() -> None:
         accuracy(run.nodes["a"], expected, targets)
     )
     assert inputs.shape[1] == FEATURES
+
+
+def test_only_agents_of_one_modality_have_a_ceiling() -> None:
+    """Two see the pilots alike, by value; the third sees them doubled."""
+    seen = pilots().inputs
+    inputs = {"a": seen, "b": seen.clone(), "c": 2 * seen}
+    team = [simple_agent(name, 3 + k, k) for k, name in enumerate("abc")]
+    edges = [("a", "b"), ("b", "c"), ("a", "c")]
+    run = train(team, edges, SheafFRL(pilots=12), PilotSet(inputs), epochs=1)
+    assert sorted(run.evaluation.ceiling) == [("a", "b"), ("b", "a")]
+    assert len(run.evaluation.communication) == 6
+    shared = train(
+        [simple_agent(n, 3 + k, k) for k, n in enumerate("ab")],
+        [("a", "b")],
+        SheafFRL(pilots=12),
+        seen,
+        epochs=1,
+    )
+    assert sorted(shared.evaluation.ceiling) == [("a", "b"), ("b", "a")]

@@ -14,6 +14,7 @@ from torch.optim import SGD, Adam, Optimizer
 from sheafed import data, models
 from sheafed.data import partitions
 from sheafed.data.sets import DataSet
+from sheafed.data.views import VIEWS
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
 from sheafed.domain.pilot_set import PilotSet
@@ -53,13 +54,14 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
     """
     samples = load(experiment.data.name)
     specs = specs_of(experiment, classes=len(samples.classes))
+    views = views_of(experiment, samples, specs)
     pilots, partition = divide(experiment, samples.labels, specs)
     splits = {
         name: _split(experiment, name, samples.labels, indices)
         for name, indices in partition.items()
     }
     agents = [
-        _agent(experiment, name, spec, samples, splits[name])
+        _agent(experiment, name, spec, samples, splits[name], views[name])
         for name, spec in specs.items()
         if only is None or name in only
     ]
@@ -67,7 +69,7 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
     return World(
         agents=agents,
         graph=_graph(experiment, specs),
-        pilots=PilotSet(samples.float_inputs(pilots)),
+        pilots=_pilot_set(samples, pilots, views),
         method=experiment.method.build(),
         partition=partition,
         labels=samples.labels,
@@ -140,6 +142,41 @@ def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     }
 
 
+def views_of(
+    experiment: Experiment, samples: DataSet, specs: Mapping[str, AgentSpec]
+) -> dict[str, str]:
+    """Return what each agent sees; refuse what its encoder, or the data, cannot have."""
+    views = dict.fromkeys(specs, "pixels") | {a.name: a.view for a in experiment.model.agents}
+    for name, view in views.items():
+        if view != "pixels" and len(samples.shape) != 3:
+            raise ConfigError(
+                f"agent {name!r} cannot have the view {view!r}: the samples of "
+                f"{samples.name} are no images, they have the shape {samples.shape}"
+            )
+        shape = shape_of(samples, view)
+        if specs[name].kind == "cnn" and len(shape) != 3:
+            raise ConfigError(
+                f"agent {name!r} cannot have the encoder 'cnn': its view {view!r} has the shape "
+                f"{shape}, which is no image; take 'mlp'"
+            )
+    return views
+
+
+def shape_of(samples: DataSet, view: str) -> tuple[int, ...]:
+    """Return the shape of one input in a view."""
+    return tuple(VIEWS[view](samples.float_inputs(torch.zeros(1, dtype=torch.long))).shape[1:])
+
+
+def _pilot_set(samples: DataSet, pilots: Tensor, views: Mapping[str, str]) -> PilotSet:
+    """Return the pilots, the same for all, or as each agent sees them, paired by sample."""
+    inputs = samples.float_inputs(pilots)
+    if set(views.values()) == {"pixels"}:
+        return PilotSet(inputs)
+    seen = {view: VIEWS[view](inputs) for view in views.values()}
+    ids = [f"{samples.name} {index}" for index in pilots.tolist()]
+    return PilotSet({name: seen[view] for name, view in views.items()}, ids)
+
+
 def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
     """Return an agent's training, validation and test samples, as indices in the data set."""
     random = generator(experiment.seed, name, "split")
@@ -149,28 +186,34 @@ def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -
 
 
 def _agent(
-    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, split: Iterable[Tensor]
+    experiment: Experiment,
+    name: str,
+    spec: AgentSpec,
+    samples: DataSet,
+    split: Iterable[Tensor],
+    view: str,
 ) -> Agent:
     table = experiment.training
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, name, "weights"))
-        encoder = models.build_encoder(spec, samples.shape)
+        encoder = models.build_encoder(spec, shape_of(samples, view))
         head = models.build_head(spec, len(samples.classes))
     return Agent(
         name,
         encoder,
         head,
-        data=LocalData(*(_as_kept(samples.inputs[part], samples.labels[part]) for part in split)),
+        data=LocalData(*(_as_kept(samples, part, view) for part in split)),
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
         clip=table.clip,
     )
 
 
-def _as_kept(inputs: Tensor, labels: Tensor) -> TensorSamples:
-    if inputs.dtype == torch.uint8:
+def _as_kept(samples: DataSet, part: Tensor, view: str) -> TensorSamples:
+    inputs, labels = samples.inputs[part], samples.labels[part]
+    if view == "pixels" and inputs.dtype == torch.uint8:
         return ByteSamples(inputs, labels)
-    return TensorSamples(inputs.float(), labels)
+    return TensorSamples(VIEWS[view](samples.float_inputs(part)), labels)
 
 
 def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:

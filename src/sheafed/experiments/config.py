@@ -60,6 +60,8 @@ class AgentSpec(Table):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     targets: tuple[int, ...] | None = None
     """Target classes; all by default."""
+    view: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
+    """What the agent sees of an image, see `sheafed.data.views`."""
 
 
 class Model(Table):
