@@ -37,6 +37,16 @@ class Evaluation:
         r"""Return $A_i^{comm}$: the mean over the agent's neighbours as senders."""
         return mean(v for (_, r), v in self.communication.items() if r == receiver)
 
+    def without(self, name: str) -> Evaluation:
+        """Return what was measured of the other agents."""
+        return Evaluation(
+            {agent: v for agent, v in self.private.items() if agent != name},
+            *(
+                {pair: v for pair, v in found.items() if name not in pair}
+                for found in (self.communication, self.ceiling, self.misalignment)
+            ),
+        )
+
     def summary(self) -> dict[str, float | None]:
         """Return the averages that are reported.
 
