@@ -339,14 +339,21 @@ def test_large_sets_are_encoded_in_pieces() -> None:
 
 
 def test_only_agents_of_one_modality_have_a_ceiling() -> None:
-    """Two see the pilots alike, by value; the third sees them doubled."""
+    """Two see the pilots alike, by value; one sees them doubled and one in whole numbers."""
+
+    class Rounded(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.float())
+
     seen = pilots().inputs
-    inputs = {"a": seen, "b": seen.clone(), "c": 2 * seen}
+    inputs = {"a": seen, "b": seen.clone(), "c": 2 * seen, "d": (9 * seen).long()}
     team = [simple_agent(name, 3 + k, k) for k, name in enumerate("abc")]
-    edges = [("a", "b"), ("b", "c"), ("a", "c")]
+    data = {"train": samples(20, 1), "test": samples(20, 2)}
+    team.append(Agent("d", Rounded(FEATURES, 4), nn.Linear(4, 3), data=data, batch_size=5))
+    edges = [("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")]
     run = train(team, edges, SheafFRL(pilots=12), PilotSet(inputs), epochs=1)
     assert sorted(run.evaluation.ceiling) == [("a", "b"), ("b", "a")]
-    assert len(run.evaluation.communication) == 6
+    assert len(run.evaluation.communication) == 8
     shared = train(
         [simple_agent(n, 3 + k, k) for k, n in enumerate("ab")],
         [("a", "b")],

@@ -6,15 +6,12 @@ belong together: pilots stay paired across modalities.
 
 import math
 from collections.abc import Callable
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, one_hot
 
 from sheafed.errors import DtypeError, InputError, ShapeError
-
-View = Callable[[Tensor], Tensor]
 
 
 def pixels(images: Tensor) -> Tensor:
@@ -61,9 +58,12 @@ def gradients(images: Tensor, bins: int = 8, cells: int = 2) -> Tensor:
     return pooled.reshape(*images.shape[:2], bins, cells, cells)
 
 
-VIEWS = MappingProxyType[str, View](
-    {"pixels": pixels, "fourier": fourier, "profiles": profiles, "gradients": gradients}
-)
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "pixels": pixels,
+    "fourier": fourier,
+    "profiles": profiles,
+    "gradients": gradients,
+}
 """By the names that configs use."""
 
 

@@ -166,7 +166,7 @@ def local_samples(node: Node, split: Split) -> Samples | None:
 def _see_alike(one: Node, other: Node) -> bool:
     """Whether two agents are of one modality: the pilots look the same to both."""
     mine, theirs = (node.setting.pilots.of(node.name) for node in (one, other))
-    return mine is theirs or torch.equal(mine, theirs)
+    return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))
 
 
 def _accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
