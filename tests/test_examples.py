@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sheafed.runtime import evaluate
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -36,6 +38,32 @@ def test_three_agents(load, tmp_path):
     assert run.last["private_accuracy"] > 0.75
     assert run.last["communication_accuracy"] > 0.6
     assert (tmp_path / "last.safetensors").exists()
+
+
+def test_modalities(load, tmp_path):
+    module = load("modalities")
+    runs = module.main(tmp_path / "table.txt", epochs=2)
+    assert list(runs) == list(module.METHODS)
+    for run in runs.values():
+        shapes = {tuple(run.pilots.of(name).shape[1:]) for name in run.nodes}
+        assert shapes == {(1, 8, 8), (1, 8, 5), (1, 16), (1, 8, 2, 2)}
+        assert run.evaluation.ceiling == {}
+        private = evaluate(run.nodes, "validation").private
+        for sender, receiver in module.best_informed(run).items():
+            assert private[receiver] == max(v for n, v in private.items() if n != sender)
+    assert (tmp_path / "table.txt").read_text().count("eye") >= 3
+
+
+def test_newcomer(load, tmp_path):
+    module = load("newcomer")
+    found = module.main(tmp_path / "table.txt", epochs=2)
+    assert list(found) == list(module.METHODS)
+    for stages in found.values():
+        assert list(stages) == ["joined", "trained on", "all trained on"]
+        joined, trained, together = stages.values()
+        assert trained["others"] == joined["others"] != together["others"]
+        assert trained["private"] != joined["private"]
+    assert "all trained on" in (tmp_path / "table.txt").read_text()
 
 
 def test_five_agents(load, tmp_path):

@@ -156,5 +156,9 @@ class IllConditionedWarning(SheafedWarning):
     """A fast route would lose digits here; the slower exact one was taken."""
 
 
+class DisconnectedWarning(SheafedWarning):
+    """Somebody left, and some agents cannot reach each other any more."""
+
+
 class UndeterminedMapWarning(SheafedWarning):
     """The pilots do not determine a map; on a subspace it is an arbitrary choice."""

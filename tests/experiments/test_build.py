@@ -4,7 +4,7 @@ import networkx as nx
 import pytest
 import torch
 
-from sheafed.data import from_arrays
+from sheafed.data import from_arrays, views
 from sheafed.domain.channels import Channel
 from sheafed.errors import ConfigError
 from sheafed.experiments import build as building
@@ -152,6 +152,65 @@ def pilots_of(experiment):
 
     order = torch.randperm(1797, generator=generator(experiment.seed, "partition"))
     return order[: round(1797 * experiment.data.pilots)].tolist()
+
+
+VIEWING = {
+    "eye": {"widths": [4, 6]},
+    "ear": {"encoder": "mlp", "widths": [7, 5], "view": "fourier"},
+    "wave": {"encoder": "cnn", "widths": [3], "view": "fourier"},
+    "edge": {"encoder": "mlp", "widths": [6, 4], "view": "gradients"},
+    "sum": {"encoder": "mlp", "widths": [6, 3], "view": "profiles"},
+}
+
+
+def viewing(**changes):
+    agents = [{"name": name, **spec, **changes.get(name, {})} for name, spec in VIEWING.items()]
+    return parse({"model": {"agents": agents}, "graph": {"kind": "complete"}})
+
+
+def test_agents_that_see_different_views_share_pilots_by_sample():
+    world = build(viewing())
+    images = building.load("digits").inputs
+    rows = [int(identifier.removeprefix("digits ")) for identifier in world.pilots.ids]
+    assert rows == sorted(pilots_of(viewing()))
+    expected = {
+        "eye": images[rows],
+        "ear": views.fourier(images[rows]),
+        "wave": views.fourier(images[rows]),
+        "edge": views.gradients(images[rows]),
+        "sum": views.profiles(images[rows]),
+    }
+    assert world.pilots.inputs.keys() == expected.keys()
+    for agent in world.agents:
+        assert torch.equal(world.pilots.of(agent.name), expected[agent.name])
+        train = agent.data.train
+        assert train.inputs.shape[1:] == expected[agent.name].shape[1:]
+        assert agent.encode(train.inputs[:3]).shape == (3, agent.dimension)
+    assert world.pilots.of("ear") is world.pilots.of("wave")
+    mine, order = world.agents[1], world.partition["ear"]
+    seen = views.fourier(images[order])
+    assert all((seen == row).flatten(1).all(1).any() for row in mine.data.test.inputs)
+    assert costs(viewing())["ear"] == 2 * 64 * (2 * (40 * 7 + 7 * 5 + 5 * 10) + 7 * 5 + 5 * 10)
+
+
+def test_a_process_of_one_agent_means_the_same_pilots():
+    whole = build(viewing()).pilots.digest()
+    assert {build(viewing(), only=[name]).pilots.digest() for name in VIEWING} == {whole}
+    assert build(viewing(), only=[]).pilots.digest() == whole
+
+
+def test_views_that_cannot_be():
+    with pytest.raises(ConfigError, match=r"'sum'.*'cnn'.*'profiles' has the shape \(1, 16\)"):
+        build(viewing(sum={"encoder": "cnn"}))
+    with pytest.raises(ConfigError, match=r"view.*'smell'.*'pixels', 'fourier'"):
+        viewing(ear={"view": "smell"})
+
+
+def test_vectors_have_no_other_view(monkeypatch):
+    vectors = from_arrays(torch.rand(300, 9), torch.arange(300) % 10)
+    monkeypatch.setattr(building, "load", lambda name: vectors)
+    with pytest.raises(ConfigError, match=r"'ear' cannot have the view 'fourier'.*\(9,\)"):
+        build(viewing(eye={"encoder": "mlp"}, wave={"encoder": "mlp"}))
 
 
 @pytest.mark.parametrize(

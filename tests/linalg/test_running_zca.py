@@ -105,6 +105,16 @@ def test_fit_forgets_what_was_before():
     np.testing.assert_allclose(covariances(layer(z)), np.eye(3), atol=1e-10)
 
 
+@pytest.mark.parametrize(("momentum", "weight"), [(0.3, 0.3), (0.25, 0.25), (0.0, 1 / 41)])
+def test_what_is_fitted_counts_as_settled(momentum, weight):
+    layer = RunningZCA(3, momentum=momentum).double()
+    z, batch = normal(1, 40, 3) * 5 + 2, normal(2, 8, 3)
+    layer.fit(z)
+    layer(batch)
+    expected = (1 - weight) * z.mean(0) + weight * batch.mean(0)
+    np.testing.assert_allclose(layer.running_mean, expected, atol=1e-12)
+
+
 def test_other_moments_are_noticed_however_they_come():
     layer = RunningZCA(3).eval()
     z = normal(0, 8, 3, dtype=torch.float32)

@@ -80,6 +80,19 @@ def test_one_batch_repeated_ends_at_the_inverse_root_of_its_correlation(
         )
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_fit_whitens_at_once_and_forgets_what_was_before(seed: int) -> None:
+    layer = StochasticWhitening(5).double()
+    layer(normal(seed, 30, 5))
+    z = normal(seed + 10, 40, 5) @ normal(seed + 20, 5, 5) + 3
+    layer.fit(z)
+    white = layer.eval()(z)
+    np.testing.assert_allclose(np.cov(white.numpy(), rowvar=False), np.eye(5), atol=2e-3)
+    fresh = StochasticWhitening(5).double()
+    fresh.fit(z)
+    assert torch.equal(fresh.eval()(z), white)
+
+
 def test_inference_uses_the_unbiased_running_scale() -> None:
     z = normal(3, 10, 3) + 4
     layer = StochasticWhitening(3, eps=1e-12).double()

@@ -11,6 +11,7 @@ from torch import nn
 from worlds import EDGES, FEATURES, agents, pilots, samples, simple_agent, start, weights
 
 from sheafed.domain.agent import Agent
+from sheafed.domain.pilot_set import PilotSet
 from sheafed.errors import InputError
 from sheafed.linalg.procrustes import misalignment
 from sheafed.methods import SWBN, ZCA, Method, Node, NonCooperative, NoWhitening, SheafFRL
@@ -335,3 +336,29 @@ def test_large_sets_are_encoded_in_pieces() -> None:
         accuracy(run.nodes["a"], expected, targets)
     )
     assert inputs.shape[1] == FEATURES
+
+
+def test_only_agents_of_one_modality_have_a_ceiling() -> None:
+    """Two see the pilots alike, by value; one sees them doubled and one in whole numbers."""
+
+    class Rounded(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.float())
+
+    seen = pilots().inputs
+    inputs = {"a": seen, "b": seen.clone(), "c": 2 * seen, "d": (9 * seen).long()}
+    team = [simple_agent(name, 3 + k, k) for k, name in enumerate("abc")]
+    data = {"train": samples(20, 1), "test": samples(20, 2)}
+    team.append(Agent("d", Rounded(FEATURES, 4), nn.Linear(4, 3), data=data, batch_size=5))
+    edges = [("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")]
+    run = train(team, edges, SheafFRL(pilots=12), PilotSet(inputs), epochs=1)
+    assert sorted(run.evaluation.ceiling) == [("a", "b"), ("b", "a")]
+    assert len(run.evaluation.communication) == 8
+    shared = train(
+        [simple_agent(n, 3 + k, k) for k, n in enumerate("ab")],
+        [("a", "b")],
+        SheafFRL(pilots=12),
+        seen,
+        epochs=1,
+    )
+    assert sorted(shared.evaluation.ceiling) == [("a", "b"), ("b", "a")]

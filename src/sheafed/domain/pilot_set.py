@@ -55,6 +55,15 @@ class PilotSet:
             )
         return self.inputs[name]
 
+    def with_view(self, name: str, view: Tensor) -> "PilotSet":
+        """Return the set with one more agent's view of it."""
+        if not isinstance(self.inputs, Mapping):
+            raise InputError(
+                f"these pilots are the same for all; agent {name!r} cannot have a view of its "
+                "own, give a mapping by agent from the start"
+            )
+        return PilotSet({**self.inputs, name: view}, self.ids)
+
     def digest(self) -> str:
         """Return what agents compare to know that they mean the same pilots in the same order.
 

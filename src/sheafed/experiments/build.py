@@ -14,6 +14,7 @@ from torch.optim import SGD, Adam, Optimizer
 from sheafed import data, models
 from sheafed.data import partitions
 from sheafed.data.sets import DataSet
+from sheafed.data.views import VIEWS
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
 from sheafed.domain.objectives import Probed
@@ -56,13 +57,14 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
     """
     samples = load(experiment.data.name)
     specs = specs_of(experiment, classes=len(samples.classes))
+    views = views_of(experiment, samples, specs)
     pilots, partition = divide(experiment, samples.labels, specs)
     splits = {
         name: _split(experiment, name, samples.labels, indices)
         for name, indices in partition.items()
     }
     agents = [
-        _agent(experiment, name, spec, samples, splits[name])
+        _agent(experiment, name, spec, samples, splits[name], views[name])
         for name, spec in specs.items()
         if only is None or name in only
     ]
@@ -70,7 +72,7 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> World:
     return World(
         agents=agents,
         graph=_graph(experiment, specs),
-        pilots=PilotSet(samples.float_inputs(pilots)),
+        pilots=_pilot_set(samples, pilots, views),
         method=experiment.method.build(),
         partition=partition,
         labels=samples.labels,
@@ -140,6 +142,41 @@ def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     }
 
 
+def views_of(
+    experiment: Experiment, samples: DataSet, specs: Mapping[str, AgentSpec]
+) -> dict[str, str]:
+    """Return what each agent sees; refuse what its encoder, or the data, cannot have."""
+    views = dict.fromkeys(specs, "pixels") | {a.name: a.view for a in experiment.model.agents}
+    for name, view in views.items():
+        if view != "pixels" and len(samples.shape) != 3:
+            raise ConfigError(
+                f"agent {name!r} cannot have the view {view!r}: the samples of "
+                f"{samples.name} are no images, they have the shape {samples.shape}"
+            )
+        shape = shape_of(samples, view)
+        if specs[name].kind == "cnn" and len(shape) != 3:
+            raise ConfigError(
+                f"agent {name!r} cannot have the encoder 'cnn': its view {view!r} has the shape "
+                f"{shape}, which is no image; take 'mlp'"
+            )
+    return views
+
+
+def shape_of(samples: DataSet, view: str) -> tuple[int, ...]:
+    """Return the shape of one input in a view."""
+    return tuple(VIEWS[view](samples.float_inputs(torch.zeros(1, dtype=torch.long))).shape[1:])
+
+
+def _pilot_set(samples: DataSet, pilots: Tensor, views: Mapping[str, str]) -> PilotSet:
+    """Return the pilots, the same for all, or as each agent sees them, paired by sample."""
+    inputs = samples.float_inputs(pilots)
+    if set(views.values()) == {"pixels"}:
+        return PilotSet(inputs)
+    seen = {view: VIEWS[view](inputs) for view in views.values()}
+    ids = [f"{samples.name} {index}" for index in pilots.tolist()]
+    return PilotSet({name: seen[view] for name, view in views.items()}, ids)
+
+
 def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
     """Return an agent's training, validation and test samples, as indices in the data set."""
     random = generator(experiment.seed, name, "split")
@@ -149,15 +186,20 @@ def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -
 
 
 def _agent(
-    experiment: Experiment, name: str, spec: AgentSpec, samples: DataSet, split: Sequence[Tensor]
+    experiment: Experiment,
+    name: str,
+    spec: AgentSpec,
+    samples: DataSet,
+    split: Sequence[Tensor],
+    view: str,
 ) -> Agent:
     table, goal = experiment.training, experiment.model.objective_of(name)
-    has_labels = experiment.model.has_labels(name)
+    has_labels, shape = experiment.model.has_labels(name), shape_of(samples, view)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, name, "weights"))
-        encoder = models.build_encoder(spec, samples.shape)
+        encoder = models.build_encoder(spec, shape)
         head = models.build_head(spec, len(samples.classes)) if has_labels else None
-        objective = goal.build(spec.latent, samples.shape)
+        objective = goal.build(spec.latent, shape)
     if has_labels and not goal.needs_labels:
         objective = Probed(objective)
     labels = [samples.labels[part] for part in split]
@@ -170,7 +212,7 @@ def _agent(
         name,
         encoder,
         head,
-        data=LocalData(*(_as_kept(samples.inputs[part], targets) for part, targets in parts)),
+        data=LocalData(*(_as_kept(samples, part, targets, view) for part, targets in parts)),
         objective=objective,
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
@@ -178,10 +220,11 @@ def _agent(
     )
 
 
-def _as_kept(inputs: Tensor, labels: Tensor | None) -> TensorSamples:
-    if inputs.dtype == torch.uint8:
+def _as_kept(samples: DataSet, part: Tensor, labels: Tensor | None, view: str) -> TensorSamples:
+    inputs = samples.inputs[part]
+    if view == "pixels" and inputs.dtype == torch.uint8:
         return ByteSamples(inputs, labels)
-    return TensorSamples(inputs.float(), labels)
+    return TensorSamples(VIEWS[view](samples.float_inputs(part)), labels)
 
 
 def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:

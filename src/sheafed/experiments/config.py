@@ -70,6 +70,8 @@ class AgentSpec(Table):
     """What it learns by; that of `[model]` by default."""
     labels: bool = True
     """Without labels an agent has no head and can only send; its objective must need none."""
+    view: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
+    """What the agent sees of an image, see `sheafed.data.views`."""
 
 
 class Model(Table):

@@ -6,7 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from sheafed import models
-from sheafed.experiments.build import load, specs_of
+from sheafed.experiments.build import load, shape_of, specs_of, views_of
 from sheafed.experiments.config import Experiment
 
 
@@ -19,11 +19,14 @@ def costs(experiment: Experiment) -> dict[str, float]:
     samples = load(experiment.data.name)
     classes = len(samples.classes)
     counted = {}
-    for name, spec in specs_of(experiment, classes).items():
+    specs = specs_of(experiment, classes)
+    views = views_of(experiment, samples, specs)
+    for name, spec in specs.items():
+        shape = shape_of(samples, views[name])
         with torch.device("meta"):
-            encoder = models.build_encoder(spec, samples.shape)
+            encoder = models.build_encoder(spec, shape)
             head = models.build_head(spec, classes)
-            inputs = torch.empty(experiment.training.batch_size, *samples.shape)
+            inputs = torch.empty(experiment.training.batch_size, *shape)
         with FlopCounterMode(display=False) as counter:
             head(encoder(inputs)).sum().backward()
         counted[name] = float(counter.get_total_flops())

@@ -1,5 +1,7 @@
 """Running mean and covariance of latents: what whitening layers follow and agree on."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +41,18 @@ class RunningMoments(nn.Module):
         weight = max(self.momentum, 1.0 / int(self.batches))
         self.running_mean.lerp_(mean, weight)
         self.running_covariance.lerp_(covariance, weight)
+
+    @torch.no_grad()
+    def fit(self, z: Tensor) -> None:
+        """Take the moments from these latents alone; what was learnt before is gone.
+
+        They count as settled: a batch that follows has its momentum as weight, not more.
+        """
+        self.check("latents", z)
+        mean, _, covariance = batch_moments(z)
+        self.running_mean.copy_(mean)
+        self.running_covariance.copy_(covariance)
+        self.batches.fill_(math.ceil(1 / self.momentum) if self.momentum else len(z))
 
     def check(self, name: str, x: Tensor) -> None:
         """Raise a named error unless `x` can be whitened or coloured here."""

@@ -52,15 +52,6 @@ class RunningZCA(RunningMoments):
             )
         return (along / shrunk.sqrt()) @ directions.mT
 
-    @torch.no_grad()
-    def fit(self, z: Tensor) -> None:
-        """Take the moments from these latents alone; what was learnt before is gone."""
-        self.check("latents", z)
-        mean, _, covariance = batch_moments(z)
-        self.running_mean.copy_(mean)
-        self.running_covariance.copy_(covariance)
-        self.batches += 1
-
     def colour(self, u: Tensor) -> Tensor:
         """Undo inference-mode whitening: `colour(whiten(z)) == z`."""
         self.check("white latents", u)

@@ -48,6 +48,15 @@ class StochasticWhitening(RunningMoments):
             self._decorrelate()
         return (centred / scale) @ self.decorrelation.mT
 
+    @torch.no_grad()
+    def fit(self, z: Tensor) -> None:
+        """Take moments and decorrelating matrix from these latents alone."""
+        super().fit(z)
+        self.decorrelation = torch.eye(self.dimension).to(self.decorrelation)
+        # Small eigenvalues of the correlation, at least its rounding error, double every step.
+        for _ in range(50):
+            self._decorrelate()
+
     def colour(self, u: Tensor) -> Tensor:
         """Undo inference-mode whitening exactly: `colour(whiten(z)) == z`."""
         self.check("white latents", u)

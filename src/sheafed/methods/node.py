@@ -66,6 +66,9 @@ class Node(ABC):
     is what an agent between two others does.
     """
 
+    neighbours_may_change: bool = False
+    """Whether an edge can come or go by itself: `gain`, `lose` and what is with them suffice."""
+
     def __init__(
         self, setting: Setting, whitening: WhiteningLayer, channel: Channel | None = None
     ) -> None:
@@ -100,9 +103,12 @@ class Node(ABC):
 
     def hello(self) -> Iterator[Message]:
         """Introduce this agent to its neighbours."""
+        return (self.greeting(neighbour) for neighbour in self.neighbours)
+
+    def greeting(self, neighbour: str) -> Message:
+        """Introduce this agent to somebody who is, or is about to be, a neighbour."""
         fields = {**self.agreement(), **self.introduction()}
-        for neighbour in self.neighbours:
-            yield Message(HELLO, 0, self.name, neighbour, fields=fields)
+        return Message(HELLO, 0, self.name, neighbour, fields=fields)
 
     def meet(self, inbox: Mapping[str, Message]) -> None:
         """Learn who the neighbours are; refuse those that have agreed to something else."""
@@ -137,6 +143,11 @@ class Node(ABC):
 
     def prepare(self) -> None:
         """Build what depends on the neighbours' introductions."""
+        for neighbour in self.neighbours:
+            self.prepare_edge(neighbour)
+
+    def prepare_edge(self, neighbour: str) -> None:
+        """Build what depends on one neighbour's introduction."""
 
     def edge(self, neighbour: str) -> Edge:
         """Return the oriented edge to a neighbour."""
@@ -159,6 +170,38 @@ class Node(ABC):
         None, as for a method that says nothing else, leaves the edge out of the round.
         """
         return None
+
+    # Neighbours that come and go
+
+    def gain(self, neighbour: str, greeting: Message) -> None:
+        """Meet a neighbour that has come later; the other edges stay as they are."""
+        self.peers[neighbour] = self.introduced(neighbour, greeting)
+        self.neighbours = tuple(sorted({*self.neighbours, neighbour}))
+        self.prepare_edge(neighbour)
+
+    def lose(self, neighbour: str) -> None:
+        """Forget a neighbour; the other edges stay as they are."""
+        self.neighbours = tuple(j for j in self.neighbours if j != neighbour)
+        del self.peers[neighbour], self.ends[neighbour]
+
+    @torch.no_grad()
+    def fit_whitening(self) -> None:
+        """Whiten by the pilots alone, as an agent does that has not trained with the others."""
+        self.whitening.fit(self.pilot_latents())
+
+    def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
+        """Fit this end of an edge from all pilots: own white latents, and what has arrived."""
+        end = self.ends[neighbour]
+        end.fit(end.cross(own, received), 0)
+        # A secret start is laid out otherwise, which BLAS would round otherwise after a checkpoint.
+        end.map = end.map.contiguous()
+
+    def assist(self, round: int, neighbour: str) -> Iterator[Message]:
+        """Say what `send` says, to one neighbour that trains while this agent rests."""
+        return iter(())
+
+    def follow(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Refit the maps of the edges to neighbours that train while this agent rests."""
 
     # Communication
 

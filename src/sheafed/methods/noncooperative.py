@@ -64,21 +64,24 @@ class PostHocNode(Node):
         self.source = whitening
         self._white: Tensor | None = None
 
-    def prepare(self) -> None:
-        """Build this agent's end of every edge."""
-        for j in self.neighbours:
-            is_head = self.edge(j).head == self.name
-            other = self.peers[j]["dimension"]
-            end = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
-            end.map = end.map.to(latent_dtype(self.agent))
-            self.ends[j] = end
+    def prepare_edge(self, neighbour: str) -> None:
+        """Build this agent's end of an edge."""
+        is_head = self.edge(neighbour).head == self.name
+        other = self.peers[neighbour]["dimension"]
+        end = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
+        end.map = end.map.to(latent_dtype(self.agent))
+        self.ends[neighbour] = end
+
+    def fit_whitening(self) -> None:
+        """Whiten by the pilots, or by the private data."""
+        with torch.no_grad():
+            self._fit_whitening(self.pilot_latents())
 
     @torch.no_grad()
     def alignment_messages(self, round: int) -> Iterator[Message]:
         """Fit the whitening and broadcast the white latents of all pilots."""
         pilots = self.pilot_latents(round=round)
-        private = self.source == "private"
-        self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
+        self._fit_whitening(pilots)
         self._white = self.zca(pilots)
         for j in self.neighbours:
             latents = self.arriving(self._white, j, round, ALIGNMENT)
@@ -97,9 +100,15 @@ class PostHocNode(Node):
             end.fit(end.cross(self._white, message.tensors["latents"]), round)
         self._white = None
 
+    def _fit_whitening(self, pilots: Tensor) -> None:
+        private = self.source == "private"
+        self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
+
 
 class NonCooperativeNode(PostHocNode):
     """Sends nothing and learns alone."""
+
+    neighbours_may_change = True
 
     def __init__(self, method: NonCooperative, setting: Setting) -> None:
         super().__init__(setting, method.whitening, method.shrinkage, method.channel)

@@ -6,7 +6,7 @@ stringent privacy): they differ in the ends of the edges only (`sheafed.methods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +18,7 @@ from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_dige
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
 from sheafed.methods.compressed_ends import in_stalk
-from sheafed.methods.maps import PlainEnd, end_state, load_end_state
+from sheafed.methods.maps import IdentityMaps, PlainEnd, end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.noise import noise_stream
 from sheafed.methods.penalty import as_penalty
@@ -51,9 +51,11 @@ class SheafNode(Node):
         )
         self.wire = Wire(method.precision, self.dtype)
         self.classes = 0 if method.beliefs is None else count_classes(self.agent)
-        self.weights = {j: self.penalty.start() for j in self.neighbours}
+        self.weights: dict[str, float] = {}
         self.running: dict[str, Tensor] = {}
         self.shows_pilots = method.noise is None
+        # A newcomer's maps are fitted to exact latents, once at each end.
+        self.neighbours_may_change = method.noise is None and method.edge_dim is None
         self._own: Tensor | None = None
         self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
@@ -76,26 +78,62 @@ class SheafNode(Node):
         """Add the number of classes of the own beliefs, 0 for an agent without a head."""
         return super().introduction() | {"classes": self.classes}
 
-    def prepare(self) -> None:
-        """Build this agent's end of every edge."""
-        for j in self.neighbours:
-            edge, other = self.edge(j), self.peers[j]["dimension"]
-            self._check_classes(j)
-            self.ends[j] = make_end(self.method, self.setting, j, edge, other)
-            if edge.head == self.name:  # the tail is told nothing new
-                total, needed = self.setting.pilots.total, min(self.agent.dimension, other)
-                warn_if_undetermined(self.method, self.policy, total, edge, needed)
+    def prepare_edge(self, neighbour: str) -> None:
+        """Build this agent's end of an edge."""
+        edge, other = self.edge(neighbour), self.peers[neighbour]["dimension"]
+        self._check_classes(neighbour)
+        self.ends[neighbour] = make_end(self.method, self.setting, neighbour, edge, other)
+        self.weights[neighbour] = self.penalty.start()
+        if edge.head == self.name:  # the tail is told nothing new
+            total, needed = self.setting.pilots.total, min(self.agent.dimension, other)
+            warn_if_undetermined(self.method, self.policy, total, edge, needed)
+
+    # Neighbours that come and go
+
+    def lose(self, neighbour: str) -> None:
+        """Forget also what was gathered on the edge."""
+        super().lose(neighbour)
+        del self.weights[neighbour]
+        self.running.pop(neighbour, None)
+
+    def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
+        """Fit an end from all pilots; a running cross-covariance goes on from theirs.
+
+        It starts as heavy as one that has run for long, so that a round does not undo the fit.
+        """
+        policy = self.method.maps
+        if isinstance(policy, IdentityMaps):
+            return
+        super().glue(neighbour, own, received)
+        if policy.source == "running":
+            cross = self.ends[neighbour].cross(own, received) / len(own)
+            self.running[neighbour] = cross / (1 - policy.decay) if policy.decay < 1 else cross
+
+    def assist(self, round: int, neighbour: str) -> Iterator[Message]:
+        """Tell one neighbour the same as in a round; the whitening learns nothing from it."""
+        return self._tell(round, [neighbour], learning=False)
+
+    def follow(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Refit the maps of those edges, as in a round, and nothing else."""
+        if self._is_exchanged(round):
+            self._fit_maps(
+                round, self._read(self.accepted(round, ROUND, inbox, self._specs(round)))
+            )
+            self._own = self._fitted_to = None
 
     # A round
 
     def send(self, round: int) -> Iterator[Message]:
         """Encode the pilots and tell every neighbour, as its protocol has it."""
+        return self._tell(round, self.ends, learning=True)
+
+    def _tell(self, round: int, neighbours: Iterable[str], *, learning: bool) -> Iterator[Message]:
         if not self._is_exchanged(round):
             return
         selection = self.policy.select(round)
-        with torch.set_grad_enabled(self.penalty.active and not self.agent.frozen):
+        with torch.set_grad_enabled(learning and self.penalty.active and not self.agent.frozen):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
-            self._own = self.whitening.train()(raw)
+            self._own = self.whitening.train(learning)(raw)
         own = self._own.detach()
         everything = self.white_pilots() if self.sends_all(round) else None
         released = self._release(own, round, "latents")
@@ -108,7 +146,8 @@ class SheafNode(Node):
             believed = raw.detach() if released is own else self.whitening.eval().colour(released)
             with self.agent.inference():
                 beliefs = believe(self.agent.head, believed)
-        for j, end in self.ends.items():
+        for j in neighbours:
+            end = self.ends[j]
             latents = self.arriving(end.outgoing(released), j, round, "latents")
             of_all = None
             if released_all is not None:

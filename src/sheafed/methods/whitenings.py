@@ -18,6 +18,9 @@ class WhiteningLayer(Protocol):
     def __call__(self, z: Tensor) -> Tensor:
         """Whiten latents `(n, d)`."""
 
+    def fit(self, z: Tensor) -> None:
+        """Learn from these latents alone."""
+
     def colour(self, u: Tensor) -> Tensor:
         """Undo inference-mode whitening."""
 
@@ -73,6 +76,9 @@ class Unwhitened(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Return the latents."""
         return z
+
+    def fit(self, z: Tensor) -> None:
+        """Learn nothing."""
 
     def colour(self, u: Tensor) -> Tensor:
         """Return the latents."""

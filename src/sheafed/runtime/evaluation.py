@@ -39,6 +39,16 @@ class Evaluation:
         r"""Return $A_i^{comm}$: the mean over the agent's neighbours as senders."""
         return mean(v for (_, r), v in self.communication.items() if r == receiver)
 
+    def without(self, name: str) -> Evaluation:
+        """Return what was measured of the other agents."""
+        return Evaluation(
+            {agent: v for agent, v in self.private.items() if agent != name},
+            *(
+                {pair: v for pair, v in found.items() if name not in pair}
+                for found in (self.communication, self.ceiling, self.misalignment)
+            ),
+        )
+
     def summary(self) -> dict[str, float | None]:
         """Return the averages that are reported.
 
@@ -66,8 +76,8 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
         nodes: the programs, after a handshake, with their maps fitted.
         split: which data of the agents.
         ceiling: also let every receiver encode its neighbours' inputs itself. That needs those
-            inputs in this process, so it is a measurement and not part of any protocol. Where
-            agents sense different modalities there is none: they cannot encode each other's.
+            inputs in this process, so it is a measurement and not part of any protocol. Between
+            agents of different modalities there is none: they cannot encode each other's.
     """
     result = Evaluation()
     data = {
@@ -85,7 +95,7 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
             latents, targets = encoded[sender]
             understood = node.interpret(nodes[sender].transmit(latents, name), sender)
             result.communication[sender, name] = _accuracy(node, understood, targets, of=sender)
-            if ceiling and not isinstance(node.setting.pilots.inputs, Mapping):
+            if ceiling and _see_alike(node, nodes[sender]):
                 own, _ = node.agent.encode_samples(data[sender])
                 result.ceiling[sender, name] = _accuracy(node, own, targets, of=sender)
     if split == "test":  # it is the same whatever the split
@@ -153,6 +163,12 @@ def mean(values: Iterable[float]) -> float | None:
 def local_samples(node: Node, split: Split) -> Samples | None:
     """Return an agent's test or validation data, if it has any."""
     return node.agent.data.test if split == "test" else node.agent.data.validation
+
+
+def _see_alike(one: Node, other: Node) -> bool:
+    """Whether two agents are of one modality: the pilots look the same to both."""
+    mine, theirs = (node.setting.pilots.of(node.name) for node in (one, other))
+    return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))
 
 
 def _accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import networkx as nx
+import torch
 from torch import Tensor
 
 from sheafed.domain.agent import Agent
@@ -19,7 +20,7 @@ from sheafed.errors import InputError
 from sheafed.exchange.ledger import Ledger
 from sheafed.methods.compressed_ends import CompressedEnd
 from sheafed.methods.maps import PlainEnd
-from sheafed.methods.node import Node
+from sheafed.methods.node import Method, Node
 from sheafed.runtime.evaluation import Evaluation
 from sheafed.runtime.profiles import Profile
 from sheafed.runtime.strangers import relay, route
@@ -37,7 +38,7 @@ class Run:
     """All agents of the network, wherever they live."""
     graph: nx.Graph[str]
     pilots: PilotSet
-    method: str
+    recipe: Method
     ledger: Ledger
     seed: int
     epochs: int
@@ -59,6 +60,11 @@ class Run:
     def agents(self) -> dict[str, Agent]:
         """The agents in this process, by name."""
         return {name: node.agent for name, node in self.nodes.items()}
+
+    @property
+    def method(self) -> str:
+        """What tables call the method."""
+        return self.recipe.name
 
     @property
     def epoch(self) -> int:
@@ -100,6 +106,9 @@ class Run:
                     maps[edge] = end.map
                 elif name == edge.head:
                     rotations[edge] = end.map
+        if rotations:  # an edge that came later may be plain where older ones are not
+            for edge, v in maps.items():
+                rotations.setdefault(edge, torch.eye(len(v)).to(v))
         return NetworkSheaf(self.graph, dims, maps, rotations or None)
 
     def send(
@@ -122,6 +131,46 @@ class Run:
             raise InputError(
                 f"the maps of agents {elsewhere} are in other processes; resume the run in one"
             )
+
+    def join(
+        self,
+        agent: Agent,
+        neighbours: Collection[str],
+        *,
+        pilots: Any = None,
+        epochs: int = 0,
+        others: Literal["undisturbed", "training"] = "undisturbed",
+        ceiling: bool = True,
+    ) -> None:
+        """Let an agent join when training has ended: it is understood by its neighbours at once.
+
+        Nobody trains for that. The newcomer whitens by the pilots, each of its edges exchanges
+        the latents of all pilots, once, and gets its maps from them. `metrics` has a record of
+        it, and a second one if there are epochs.
+
+        Args:
+            agent: the newcomer, trained or not. Its random streams start anew, from the run's seed.
+            neighbours: whom it talks to.
+            pilots: its view of the pilots, row by row, where agents have views of their own.
+            epochs: how long it trains on with them.
+            others: what they do then: `"undisturbed"`, they answer and refit the maps of the new
+                edges, and not a bit of anything else changes; `"training"`, all train on.
+            ceiling: also measure what perfect maps would give (see `evaluate`).
+        """
+        from sheafed.runtime import membership  # which needs this class
+
+        membership.join(
+            self, agent, neighbours, pilots=pilots, epochs=epochs, others=others, ceiling=ceiling
+        )
+
+    def leave(self, name: str) -> Agent:
+        """Let an agent leave when training has ended, and return it.
+
+        The others keep their maps. A `DisconnectedWarning` names those who are left alone.
+        """
+        from sheafed.runtime import membership  # which needs this class
+
+        return membership.leave(self, name)
 
     def summary(self) -> Record:
         """Return the figures of the run, the latest evaluation in detail."""

@@ -101,7 +101,7 @@ def train(
     ledger = group.ledger(exchange)
     shake_hands(nodes, exchange)
     group.count(exchange, ledger)
-    run = Run(nodes, profiles, network, shared, method.name, ledger, seed, epochs, rounds_per_epoch)
+    run = Run(nodes, profiles, network, shared, method, ledger, seed, epochs, rounds_per_epoch)
     totals: dict[str, list[float]] = {}
     observers = list(callbacks) if group.rank == 0 else []
     if out is not None:
@@ -148,10 +148,7 @@ def train(
         run.whitenings = compare_whitenings(nodes, exchange, run.rounds, group)
         run.seconds = time.monotonic() - started
         if run.out is not None:
-            save_weights(run, run.out / "last.safetensors", group)
-            if group.rank == 0:
-                content = json.dumps(run.summary(), indent=2).encode()
-                write_atomically(run.out / SUMMARY, content)
+            write_results(run, run.out, group)
         group.gather(None)  # nobody leaves before everything is written
     return run
 
@@ -203,6 +200,11 @@ def _record(
 ) -> Record:
     align_after_training(run.nodes, exchange, run.rounds - 1)
     group.count(exchange, run.ledger)
+    return measure(run, totals, ceiling, group)
+
+
+def measure(run: Run, totals: Mapping[str, Sequence[float]], ceiling: bool, group: Group) -> Record:
+    """Evaluate everybody as they are; return the record of it, with the means of the totals."""
     run.evaluation = group.evaluate(run.nodes, "test", ceiling)
     record: Record = {"epoch": run.epoch, "round": run.rounds, **run.evaluation.summary()}
     if all(profile.has_validation for profile in run.profiles.values()):
@@ -220,6 +222,13 @@ def _record(
         for name in run.profiles
     }
     return record
+
+
+def write_results(run: Run, out: Path, group: Group) -> None:
+    """Write the weights that the agents have now, and the summary."""
+    save_weights(run, out / "last.safetensors", group)
+    if group.rank == 0:
+        write_atomically(out / SUMMARY, json.dumps(run.summary(), indent=2).encode())
 
 
 def _measure_again(run: Run, exchange: Exchange, ceiling: bool, group: Group) -> None:

@@ -1,0 +1,96 @@
+"""A fourth agent joins three that have trained together: understood at once, better after a while.
+
+It has trained alone, on digits of its own, and then joins by its latents of the pilots: nobody
+trains for that. Then it trains on, half as long as before, while the others rest and not a bit of
+theirs changes; or all four train on. The table says how well the neighbours read what the newcomer
+sends, how well it reads what they send, its own accuracy, and that of the others on their own and
+each other's digits.
+"""
+
+import argparse
+import copy
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import sheafed
+from sheafed.domain import graphs
+from sheafed.runtime import ProgressBar
+from sheafed.runtime.evaluation import mean
+from three_agents import build, cnn, mlp
+
+TARGETS = {
+    "ada": [0, 1, 2, 3, 4],
+    "bo": [3, 4, 5, 6, 7],
+    "cy": [6, 7, 8, 9, 0],
+    "dee": [1, 3, 5, 7, 9],
+}
+METHODS = {
+    "Non-cooperative": sheafed.NonCooperative(),
+    "Sheaf-FRL": sheafed.SheafFRL(),
+    "Sheaf-FRL with beliefs": sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
+}
+STAGES = {
+    "joined": lambda epochs: {},
+    "trained on": lambda epochs: {"epochs": (epochs + 1) // 2},
+    "all trained on": lambda epochs: {"epochs": (epochs + 1) // 2, "others": "training"},
+}
+
+
+def train(agents, edges, method, pilots, epochs, seed):
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
+    return sheafed.train(agents, edges, method, pilots, callbacks=[ProgressBar()], **options)
+
+
+def figures(evaluation):
+    """Return how well the newcomer is read, how well it reads, and how the others do."""
+    said = evaluation.communication
+    others = evaluation.without("dee")
+    return {
+        "is read": mean(v for (sender, _), v in said.items() if sender == "dee"),
+        "reads": mean(v for (_, receiver), v in said.items() if receiver == "dee"),
+        "private": evaluation.private["dee"],
+        "others": mean([*others.communication.values(), *others.private.values()]),
+    }
+
+
+def let_join(method, seed, epochs):
+    """Return the figures after joining, after the newcomer has trained on, and after all have."""
+    torch.manual_seed(seed)
+    encoders = {"ada": cnn(8, 24), "bo": cnn(16, 40), "cy": mlp(96, 32), "dee": mlp(64, 28)}
+    (*three, dee), pilots = build(TARGETS, encoders, seed)
+    run = train(three, graphs.ring(["ada", "bo", "cy"]), method, pilots, epochs, seed)
+    train([dee], [], sheafed.NonCooperative(), pilots, epochs, seed)
+    found = {}
+    for stage, options in STAGES.items():
+        here, newcomer = copy.deepcopy((run, dee))  # each stage starts from the same
+        here.join(newcomer, list(run.nodes), **options(epochs))
+        found[stage] = figures(here.evaluation)
+    return found
+
+
+def main(out=None, epochs=60, seed=0):
+    torch.set_num_threads(1)  # small networks lose time to threads
+    found = {name: let_join(method, seed, epochs) for name, method in METHODS.items()}
+    table = Table(title=f"A newcomer to three agents, digits, {epochs} epochs, seed {seed}")
+    for heading in ("method", "newcomer has", "is read", "reads", "private", "others"):
+        table.add_column(heading)
+    for name, stages in found.items():
+        for stage, values in stages.items():
+            table.add_row(name, stage, *(f"{value:.3f}" for value in values.values()))
+    Console().print(table)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("w") as file:
+            Console(file=file, width=100).print(table)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="a text file for the table")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    main(**vars(parser.parse_args()))

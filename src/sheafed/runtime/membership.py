@@ -1,0 +1,307 @@
+"""Agents that come to a network which has been trained, and agents that leave it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import networkx as nx
+import torch
+
+from sheafed.domain.agent import Agent
+from sheafed.domain.messages import Message, TensorSpec
+from sheafed.domain.pilot_set import PilotSet, as_pilot_set
+from sheafed.domain.seeds import derive
+from sheafed.errors import DisconnectedWarning, GraphError, InputError, UnknownAgentError
+from sheafed.exchange import Exchange, LocalExchange
+from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, Setting, latent_dtype
+from sheafed.runtime.after_training import align_after_training
+from sheafed.runtime.callbacks import append_record
+from sheafed.runtime.group import Alone
+from sheafed.runtime.profiles import profile
+from sheafed.runtime.resume import save, save_weights
+from sheafed.runtime.run import Run
+from sheafed.runtime.train import METRICS, Log, measure, one_round, write_results
+
+Others = Literal["undisturbed", "training"]
+
+
+def join(
+    run: Run,
+    agent: Agent,
+    neighbours: Collection[str],
+    *,
+    pilots: Any = None,
+    epochs: int = 0,
+    others: Others = "undisturbed",
+    ceiling: bool = True,
+) -> None:
+    """Let an agent join; see `Run.join`."""
+    began = time.monotonic()
+    _check_membership(run)
+    _check_newcomer(run, agent, neighbours)
+    if not isinstance(epochs, int) or epochs < 0:
+        raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
+    if others not in get_args(Others):
+        raise InputError(f"others must be one of {', '.join(get_args(Others))}, got {others!r}")
+    homogeneous = _is_homogeneous(run) and all(
+        node.agent.dimension == agent.dimension for node in run.nodes.values()
+    )
+    graph = run.graph.copy()
+    graph.add_edges_from((agent.name, j) for j in neighbours)
+    _check_resumable(run, graph, [agent, *run.agents.values()])
+
+    newcomer = _program(run, agent, neighbours, _pilots_for(run, agent.name, pilots), homogeneous)
+    newcomer.fit_whitening()  # before anybody is told: it fails if the pilots are none for this one
+    exchange = LocalExchange([*run.nodes, agent.name], ledger=run.ledger)
+    hosts = {j: run.nodes[j] for j in newcomer.neighbours}
+    _shake_hands(newcomer, run.nodes, exchange, homogeneous)
+    _fit_maps(newcomer, hosts, exchange, run.rounds)
+
+    run.nodes = dict(sorted({**run.nodes, agent.name: newcomer}.items()))
+    run.profiles = dict(sorted({**run.profiles, agent.name: profile(agent, home=0)}.items()))
+    run.graph = graph
+    if isinstance(run.pilots.inputs, Mapping):
+        run.pilots = run.pilots.with_view(agent.name, newcomer.setting.pilots.of(agent.name))
+    run.whitenings = {}  # nobody has measured them of this network
+    _record(run, agent.name, {}, ceiling)
+    if epochs:
+        logs = _train_on(run, newcomer, hosts, exchange, epochs, others)
+        _record(run, agent.name, logs, ceiling)
+    run.seconds += time.monotonic() - began
+    _write(run)
+
+
+def leave(run: Run, name: str) -> Agent:
+    """Let an agent leave; see `Run.leave`."""
+    _check_membership(run)
+    if name not in run.nodes:
+        raise UnknownAgentError(f"there is no agent {name!r} to leave, only {sorted(run.nodes)}")
+    if len(run.nodes) == 1:
+        raise InputError(f"{name!r} is the last agent of the network; it cannot leave it")
+    graph = run.graph.copy()
+    graph.remove_node(name)
+    rest = [agent for other, agent in run.agents.items() if other != name]
+    _check_resumable(run, graph, rest)
+
+    node = run.nodes[name]
+    for j in node.neighbours:
+        run.nodes[j].lose(name)
+    run.nodes = {other: kept for other, kept in run.nodes.items() if other != name}
+    run.profiles = {other: kept for other, kept in run.profiles.items() if other != name}
+    run.graph = graph
+    run.whitenings = {}
+    if run.evaluation is not None:  # what was measured of the others still holds
+        run.evaluation = run.evaluation.without(name)
+    _write(run)
+    _warn_if_apart(graph, name)
+    return node.agent
+
+
+# What is exchanged
+
+
+def _shake_hands(
+    newcomer: Node, nodes: Mapping[str, Node], exchange: Exchange, homogeneous: bool
+) -> None:
+    """Introduce the newcomer and its neighbours; if they do not agree, nothing has changed."""
+    before = {name: node.setting for name, node in nodes.items()}
+    for node in nodes.values():
+        node.setting = replace(node.setting, homogeneous=homogeneous)
+    try:
+        exchange.send(newcomer.hello())
+        exchange.send(nodes[j].greeting(newcomer.name) for j in newcomer.neighbours)
+        exchange.settle(0, HELLO)
+        newcomer.meet(exchange.receive(newcomer.name, 0, HELLO, newcomer.neighbours))
+    except Exception:
+        for name, node in nodes.items():
+            node.setting = before[name]
+        raise
+    for j in newcomer.neighbours:
+        heard = exchange.receive(j, 0, HELLO, [newcomer.name])
+        nodes[j].gain(newcomer.name, heard[newcomer.name])
+
+
+def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], exchange: Exchange, round: int) -> None:
+    """Fit the maps of the newcomer's edges on all pilots: the head speaks, then the tail.
+
+    In this order every protocol needs one message each way: where ends have frames of their own,
+    the tail finds the head's first and then speaks in it.
+    """
+    nodes = {newcomer.name: newcomer, **hosts}
+    white = {name: node.white_pilots() for name, node in nodes.items()}
+    edges = [newcomer.edge(j) for j in hosts]
+    for way in (edges, [(tail, head) for head, tail in edges]):
+        for sender, receiver in way:
+            latents = nodes[sender].ends[receiver].outgoing(white[sender])
+            latents = nodes[sender].arriving(latents, receiver, round, ALIGNMENT)
+            exchange.send([Message(ALIGNMENT, round, sender, receiver, {"latents": latents})])
+        exchange.settle(round, ALIGNMENT)
+        for sender, receiver in way:
+            node = nodes[receiver]
+            shape = (len(white[receiver]), node.ends[sender].width)
+            expected = {sender: {"latents": TensorSpec(latent_dtype(node.agent), shape)}}
+            inbox = exchange.receive(receiver, round, ALIGNMENT, [sender])
+            for message in node.accepted(round, ALIGNMENT, inbox, expected).values():
+                node.glue(sender, white[receiver], message.tensors["latents"])
+
+
+def _train_on(
+    run: Run,
+    newcomer: Node,
+    hosts: Mapping[str, Node],
+    exchange: Exchange,
+    epochs: int,
+    others: Others,
+) -> dict[str, list[float]]:
+    """Train the newcomer, or everybody; return what was logged."""
+    totals: dict[str, list[float]] = {}
+    run.epochs = run.epoch + epochs
+    for _ in range(epochs * run.rounds_per_epoch):
+        if others == "training":
+            log = one_round(run.nodes, exchange, run.rounds)
+        else:
+            log = _round_of(newcomer, hosts, exchange, run.rounds)
+        run.rounds += 1
+        for key, value in log.items():
+            totals.setdefault(key, []).append(value)
+    if others == "training":
+        align_after_training(run.nodes, exchange, run.rounds - 1)
+    else:
+        newcomer.fit_whitening()
+        _fit_maps(newcomer, hosts, exchange, run.rounds)
+    return totals
+
+
+def _round_of(newcomer: Node, hosts: Mapping[str, Node], exchange: Exchange, round: int) -> Log:
+    """Let the newcomer take a step; its neighbours answer, refit these edges, and rest."""
+    name = newcomer.name
+    exchange.send(newcomer.send(round))
+    for node in hosts.values():
+        exchange.send(node.assist(round, name))
+    exchange.settle(round, ROUND)
+    log = newcomer.receive(round, exchange.receive(name, round, ROUND, newcomer.neighbours))
+    for j, node in hosts.items():
+        node.follow(round, exchange.receive(j, round, ROUND, [name]))
+    return log
+
+
+# What is written
+
+
+def _record(run: Run, joined: str, totals: Mapping[str, list[float]], ceiling: bool) -> None:
+    record = {**measure(run, totals, ceiling, Alone()), "joined": joined}
+    run.metrics.append(record)
+    if run.out is not None:
+        append_record(run.out / METRICS, record)
+        if run.best is record:
+            save_weights(run, run.out / "best.safetensors", Alone())
+
+
+def _write(run: Run) -> None:
+    if run.out is not None:
+        save(run, run.out, {}, run.recipe, Alone())
+        write_results(run, run.out, Alone())
+
+
+# What can be
+
+
+def _program(
+    run: Run, agent: Agent, neighbours: Collection[str], pilots: PilotSet, homogeneous: bool
+) -> Node:
+    agent.start(run.seed)
+    setting = Setting(
+        agent=agent,
+        neighbours=tuple(sorted(set(neighbours))),
+        pilots=pilots,
+        seed=run.seed,
+        secret=derive(run.seed, agent.name, "secret"),
+        rounds_per_epoch=run.rounds_per_epoch,
+        homogeneous=homogeneous,
+    )
+    return run.recipe.node(setting)
+
+
+def _pilots_for(run: Run, name: str, given: Any) -> PilotSet:
+    """Return the pilots as the newcomer has them; the handshake finds out if they are others."""
+    if given is None:
+        pilots = run.pilots
+    elif isinstance(run.pilots.inputs, Mapping) and not isinstance(given, PilotSet):
+        pilots = run.pilots.with_view(name, torch.as_tensor(given))
+    else:
+        pilots = as_pilot_set(given)
+    pilots.of(name)
+    return pilots
+
+
+def _is_homogeneous(run: Run) -> bool:
+    """Whether the network follows the protocol for one latent size. It can cease to, not begin."""
+    return all(node.setting.homogeneous for node in run.nodes.values())
+
+
+def _check_membership(run: Run) -> None:
+    elsewhere = sorted(set(run.profiles) - set(run.nodes))
+    if elsewhere:
+        raise InputError(
+            f"agents {elsewhere} live in other processes; resume the run in one to let agents come "
+            "and go"
+        )
+    if run.rounds < run.epochs * run.rounds_per_epoch and not run.stopped:
+        raise InputError(
+            f"the training is in round {run.rounds} of {run.epochs * run.rounds_per_epoch}; agents "
+            "can come and go when it has ended"
+        )
+    if not all(node.neighbours_may_change for node in run.nodes.values()):
+        raise InputError(
+            f"{run.method}, as it was trained, has no way to let agents come and go; Sheaf-FRL "
+            "without noise and edge_dim has, and non-cooperative training"
+        )
+
+
+def _check_newcomer(run: Run, agent: Agent, neighbours: Collection[str]) -> None:
+    if agent.name in run.nodes:
+        raise InputError(
+            f"there is an agent {agent.name!r} already, beside {sorted(run.nodes)}; give the "
+            "newcomer another name"
+        )
+    if isinstance(neighbours, str) or not neighbours:
+        raise GraphError(
+            f"agent {agent.name!r} needs a list of at least one neighbour, got {neighbours!r}; "
+            f"choose among {sorted(run.nodes)}"
+        )
+    unknown = sorted(set(neighbours) - set(run.nodes))
+    if unknown:
+        raise UnknownAgentError(
+            f"agent {agent.name!r} cannot join {unknown}, who are not among {sorted(run.nodes)}"
+        )
+
+
+def _check_resumable(run: Run, graph: nx.Graph[str], agents: Collection[Agent]) -> None:
+    """Refuse a change after which a resumed run would take another protocol for the old edges."""
+    uniform = len({agent.dimension for agent in agents}) == 1
+    standard = next(iter(run.nodes.values())).agreement().get("privacy") == "standard"
+    if run.out is not None and standard and graph.edges and uniform != _is_homogeneous(run):
+        then, now = ("several", "one") if uniform else ("one", "several")
+        raise InputError(
+            f"the agents in {run.out} have {then} latent size{'s' * uniform}, and would have {now} "
+            "now, for which there is another protocol: the run could not be resumed; train "
+            "without out, or take privacy='strict', which has one for both"
+        )
+
+
+def _warn_if_apart(graph: nx.Graph[str], left: str) -> None:
+    parts: Iterator[list[str]] = map(sorted, nx.connected_components(graph))
+    listed = sorted(parts, key=lambda part: (len(part), part))
+    if len(listed) > 1:
+        alone = [part[0] for part in listed if len(part) == 1]
+        warnings.warn(
+            f"without {left!r} the network falls apart into {listed}"
+            + (f"; {alone} have no neighbour any more" if alone else "")
+            + "; join them to others to go on together",
+            DisconnectedWarning,
+            stacklevel=4,
+        )
