@@ -351,7 +351,9 @@ def test_maps_come_from_their_source_at_their_time(source: str, every: int | str
             torch.testing.assert_close(found, expected, atol=2e-4, rtol=0)
         previous = found
     if source == "running":
-        torch.testing.assert_close(nodes["a"].running["b"].double(), ms[-1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            nodes["a"].fits.running["b"].double(), ms[-1], atol=1e-4, rtol=1e-4
+        )
 
 
 def test_all_pilots_are_those_of_the_inference_mode() -> None:
@@ -368,7 +370,9 @@ def test_a_running_sum_skips_lost_rounds() -> None:
     wire = run_rounds(nodes, 3, Wire(nodes, drop=lambda m: m.round == 1 and m.kind == "round"))
     first, _, last = crosses(wire, 3, "latents")
     expected = (0.5 * first + last) / 24
-    torch.testing.assert_close(nodes["b"].running["a"].double(), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        nodes["b"].fits.running["a"].double(), expected, atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("dims", [(5, 5), (9, 5)])

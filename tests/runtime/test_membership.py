@@ -205,7 +205,7 @@ def test_running_cross_covariances_go_on_from_all_pilots(case: str) -> None:
         node, peer = run.nodes[one], run.nodes[other]
         sent = peer.ends[one].outgoing(peer.white_pilots())
         cross = node.ends[other].cross(node.white_pilots(), sent) / PILOTS
-        assert torch.allclose(node.running[other] * (1 - 0.9), cross, atol=1e-5)
+        assert torch.allclose(node.fits.running[other] * (1 - 0.9), cross, atol=1e-5)
 
 
 def test_identity_maps_stay() -> None:

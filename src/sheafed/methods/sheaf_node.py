@@ -17,7 +17,8 @@ from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilots import PilotPolicy, Uniform, describe, selection_digest
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.beliefs import are_probabilities, believe
-from sheafed.methods.compressed_ends import in_stalk
+from sheafed.methods.gluing import gluing_penalty, misalignment
+from sheafed.methods.map_fits import IN_FRAME, MapFits, in_frame
 from sheafed.methods.maps import IdentityMaps, PlainEnd, end_state, load_end_state
 from sheafed.methods.node import ROUND, Node, Setting, count_classes, latent_dtype, logger
 from sheafed.methods.noise import noise_stream
@@ -52,7 +53,7 @@ class SheafNode(Node):
         self.wire = Wire(method.precision, self.dtype)
         self.classes = 0 if method.beliefs is None else count_classes(self.agent)
         self.weights: dict[str, float] = {}
-        self.running: dict[str, Tensor] = {}
+        self.fits = MapFits(method.maps, method.exchange_every, setting.rounds_per_epoch)
         self.shows_pilots = method.noise is None
         # A newcomer's maps are fitted to exact latents, once at each end.
         self.neighbours_may_change = method.noise is None and method.edge_dim is None
@@ -94,20 +95,14 @@ class SheafNode(Node):
         """Forget also what was gathered on the edge."""
         super().lose(neighbour)
         del self.weights[neighbour]
-        self.running.pop(neighbour, None)
+        self.fits.running.pop(neighbour, None)
 
     def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
-        """Fit an end from all pilots; a running cross-covariance goes on from theirs.
-
-        It starts as heavy as one that has run for long, so that a round does not undo the fit.
-        """
-        policy = self.method.maps
-        if isinstance(policy, IdentityMaps):
-            return
-        super().glue(neighbour, own, received)
-        if policy.source == "running":
+        """Fit an end from all pilots; a running cross-covariance goes on from theirs."""
+        if not isinstance(self.method.maps, IdentityMaps):
+            super().glue(neighbour, own, received)
             cross = self.ends[neighbour].cross(own, received) / len(own)
-            self.running[neighbour] = cross / (1 - policy.decay) if policy.decay < 1 else cross
+            self.fits.start_from(neighbour, cross)
 
     def assist(self, round: int, neighbour: str) -> Iterator[Message]:
         """Tell one neighbour the same as in a round; the whitening learns nothing from it."""
@@ -115,10 +110,8 @@ class SheafNode(Node):
 
     def follow(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Refit the maps of those edges, as in a round, and nothing else."""
-        if self._is_exchanged(round):
-            self._fit_maps(
-                round, self._read(self.accepted(round, ROUND, inbox, self._specs(round)))
-            )
+        if self.fits.is_exchanged(round):
+            self._fit_maps(round, self._heard(round, inbox))
             self._own = self._fitted_to = None
 
     # A round
@@ -128,14 +121,14 @@ class SheafNode(Node):
         return self._tell(round, self.ends, learning=True)
 
     def _tell(self, round: int, neighbours: Iterable[str], *, learning: bool) -> Iterator[Message]:
-        if not self._is_exchanged(round):
+        if not self.fits.is_exchanged(round):
             return
         selection = self.policy.select(round)
         with torch.set_grad_enabled(learning and self.penalty.active and not self.agent.frozen):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             self._own = self.whitening.train(learning)(raw)
         own = self._own.detach()
-        everything = self.white_pilots() if self.sends_all(round) else None
+        everything = self.white_pilots() if self.fits.sends_all(round) else None
         released = self._release(own, round, "latents")
         released_all = None if everything is None else self._release(everything, round, "all")
         # A map that shapes what leaves must not tell more of the latents than what leaves does.
@@ -153,18 +146,18 @@ class SheafNode(Node):
             if released_all is not None:
                 of_all = self.arriving(end.outgoing(released_all), j, round, "all")
             tensors = self.wire.pack(latents=latents, beliefs=beliefs, all=of_all)
-            yield Message(ROUND, round, self.name, j, tensors, {"fitted": end.in_frame})
+            yield Message(ROUND, round, self.name, j, tensors, {IN_FRAME: end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q."""
-        if not self._is_exchanged(round):
+        if not self.fits.is_exchanged(round):
             return self._descend(round, {}, {})
-        messages = self._read(self.accepted(round, ROUND, inbox, self._specs(round)))
+        messages = self._heard(round, inbox)
         self._fit_maps(round, _comparable(messages))
         targets = {
             j: self.ends[j].incoming(message.tensors["latents"])
             for j, message in messages.items()
-            if self.ends[j].fitted and _in_frame(message)
+            if self.ends[j].fitted and in_frame(message)
         }
         log = self._descend(round, messages, targets)
         self._own = self._fitted_to = None
@@ -187,25 +180,9 @@ class SheafNode(Node):
         return replace(message, round=round, tensors=tensors, fields=fields)
 
     def _fit_maps(self, round: int, messages: Mapping[str, Message]) -> None:
-        policy = self.method.maps
-        fit_number = self._fit_number(round)
         compared, compared_all = self._since_sending(self._fitted_to)
-        own = self.wire.as_sent(compared)
         everything = None if compared_all is None else self.wire.as_sent(compared_all)
-        for j, message in messages.items():
-            end, received = self.ends[j], message.tensors["latents"]
-            if policy.source == "running" and _in_frame(message):
-                fresh = end.cross(own, received) / len(own)
-                before = self.running.get(j)
-                self.running[j] = fresh if before is None else policy.decay * before + fresh
-            if fit_number is None:
-                continue
-            if j in self.running:
-                end.fit(self.running[j], fit_number)
-            elif everything is not None:
-                end.fit(end.cross(everything, message.tensors["all"]), fit_number)
-            else:
-                end.fit(end.cross(own, received), fit_number)
+        self.fits.fit(round, self.ends, messages, self.wire.as_sent(compared), everything)
 
     def _descend(
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
@@ -213,7 +190,7 @@ class SheafNode(Node):
         log: dict[str, float] = {}
         self.agent.begin_step()
         penalty = None
-        if self._is_exchanged(round):
+        if self.fits.is_exchanged(round):
             penalty = self._gluing_penalty(round, _comparable(messages), targets)
         if not self.agent.learns:
             return log
@@ -234,36 +211,25 @@ class SheafNode(Node):
     def _gluing_penalty(
         self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
     ) -> Tensor | None:
-        r"""Return a function with the gradient of eq. gradient_gluing_penalty.
-
-        $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail
-        the component that $V$ cannot reach is constant, so its gradient is the same. Where edge
-        stalks are compressed, the difference is projected into the stalk. None if it would be 0, as
-        where the encoder is not trained.
-        """
+        """Return the penalty of the edges whose latents can be compared; let weights develop."""
         own = self._since_sending(self._own)
-        total: Tensor | None = None
-        for j, target in targets.items():
-            if own.requires_grad and j in messages and self.weights[j] > 0:
-                term = in_stalk(self.ends[j], own - target).square().sum() * (
-                    self.weights[j] / (2 * len(own) * self.agent.dimension)
-                )
-                total = term if total is None else total + term
+        compared = {j: target for j, target in targets.items() if j in messages}
+        total = gluing_penalty(own, compared, self.ends, self.weights)
         for j, weight in self.weights.items():
             seen = None
-            if j in targets and j in messages:
-                mine, theirs = (in_stalk(self.ends[j], x) for x in (own.detach(), targets[j]))
-                seen = _misalignment(mine, theirs, messages[j].tensors["latents"])
+            if j in compared:
+                received = messages[j].tensors["latents"]
+                seen = misalignment(self.ends[j], own.detach(), compared[j], received)
             self.weights[j] = self.penalty.update(weight, round, seen)
         return total
 
-    def _read(self, messages: Mapping[str, Message]) -> dict[str, Message]:
-        """Return the messages with what their tensors stand for.
+    def _heard(self, round: int, inbox: Mapping[str, Message]) -> dict[str, Message]:
+        """Return what has arrived and is what was agreed, with what its tensors stand for.
 
-        Those whose beliefs are no probabilities are left out.
+        Messages whose beliefs are no probabilities are left out.
         """
         good = {}
-        for j, message in messages.items():
+        for j, message in self.accepted(round, ROUND, inbox, self._specs(round)).items():
             read = self.wire.unpack(message, "latents", "all", BELIEFS)
             if BELIEFS in read.tensors and not are_probabilities(read.tensors[BELIEFS]):
                 self.rejected[BELIEFS] += 1
@@ -291,7 +257,7 @@ class SheafNode(Node):
         return {
             "whitening": dict(self.whitening.state_dict()),
             "ends": {j: end_state(end) for j, end in self.ends.items()},
-            "running": dict(self.running),
+            "running": dict(self.fits.running),
             "weights": dict(self.weights),
         }
 
@@ -300,7 +266,7 @@ class SheafNode(Node):
         self.whitening.load_state_dict(state["whitening"])
         for j, end in self.ends.items():
             load_end_state(end, state["ends"][j])
-        self.running = dict(state["running"])
+        self.fits.running = dict(state["running"])
         self.weights = dict(state["weights"])
 
     # Helpers
@@ -323,19 +289,6 @@ class SheafNode(Node):
             raise InputError(f"agent {self.name!r}: receive() comes after send() of the same round")
         return value
 
-    def _is_exchanged(self, round: int) -> bool:
-        return round % self.method.exchange_every == 0
-
-    def _fit_number(self, round: int) -> int | None:
-        """Return how many fits came before this round's, if it has one; policies see exchanges."""
-        every = self.method.exchange_every
-        per_epoch = max(1, self.setting.rounds_per_epoch // every)
-        return self.method.maps.fit_number(round // every, per_epoch)
-
-    def sends_all(self, round: int) -> bool:
-        """Whether all pilots are sent in this round, beside its own."""
-        return self.method.maps.source == "all" and self._fit_number(round) is not None
-
     def _specs(self, round: int) -> dict[str, dict[str, TensorSpec]]:
         """Return what the neighbours' messages must hold."""
         count, total, specs = self.policy.count, self.setting.pilots.total, {}
@@ -344,7 +297,7 @@ class SheafNode(Node):
             specs[j] = self.wire.specs(
                 latents=(count, end.width),
                 beliefs=(count, classes) if classes else None,
-                all=(total, end.width) if self.sends_all(round) else None,
+                all=(total, end.width) if self.fits.sends_all(round) else None,
             )
         return specs
 
@@ -357,21 +310,6 @@ class SheafNode(Node):
             )
 
 
-def _in_frame(message: Message) -> bool:
-    return message.fields.get("fitted") is True
-
-
 def _comparable(messages: Mapping[str, Message]) -> dict[str, Message]:
     """Leave out those with the latents of another round's pilots."""
     return {j: m for j, m in messages.items() if m.fields.get(OTHER_PILOTS) is not True}
-
-
-def _misalignment(own: Tensor, target: Tensor, received: Tensor) -> float:
-    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, by the map that this end reads with.
-
-    Isometries keep norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the
-    inner product can be taken in the own space: two ends with one map see the same number. Latents
-    that are all zero have nothing to glue.
-    """
-    energy = float(own.square().sum() + received.square().sum())
-    return 1 - 2 * float((own * target).sum()) / energy if energy else 0.0

@@ -41,7 +41,7 @@ def spent(node: SheafNode, rounds: int) -> Spent | None:
         selection = node.policy.select(round)
         times[selection.indices] += 1
         rows += selection.count
-        if node.sends_all(round):
+        if node.fits.sends_all(round):
             times += 1
             rows += len(times)
     return Spent(

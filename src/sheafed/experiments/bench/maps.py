@@ -22,7 +22,7 @@ def map_refresh(repeats: int) -> list[Measurement]:
     for _ in range(WARM_UP):
         network.step()
     problems = [
-        (node.running[neighbour], node.ends[neighbour].map)
+        (node.fits.running[neighbour], node.ends[neighbour].map)
         for node in network.nodes.values()
         if isinstance(node, SheafNode)
         for neighbour in node.neighbours
