@@ -83,11 +83,11 @@ def test_channels(load, tmp_path):
     assert list(found) == ["alone", "standard", "strict"]
     for accuracies in found.values():
         perfect = accuracies["perfect", False, 0]
-        assert perfect > 0.3
-        assert accuracies["snr_db", False, -20] < 0.25
+        assert perfect > 0.2
+        assert accuracies["snr_db", False, -20] < perfect - 0.1
         assert abs(accuracies["snr_db", False, 20] - perfect) < 0.05
         assert abs(accuracies["bits", False, 8] - perfect) < 0.05
-        assert accuracies["erasure", False, 1.0] < 0.3
+        assert accuracies["erasure", False, 1.0] < perfect - 0.1
     assert (tmp_path / "channels.png").stat().st_size > 20_000
 
 
