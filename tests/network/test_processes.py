@@ -49,6 +49,7 @@ evaluate_every = {evaluate_every}
 checkpoint_every = {checkpoint_every}
 ceiling = false
 """
+SENDER = 'objective = "vicreg"\nlabels = false'
 AGENT = '[[model.agents]]\nname = "{}"\nencoder = "mlp"\nwidths = [{}]\nhead = [16]\ndropout = 0.1'
 
 
@@ -69,9 +70,11 @@ def world(
     epochs: int = 2,
     evaluate_every: int = 1,
     checkpoint_every: int = 5,
+    last: str = "",
 ) -> Path:
-    """Write a config and the certificates of its agents."""
+    """Write a config, perhaps with more keys for the last agent, and the agents' certificates."""
     agents = "\n".join(AGENT.format(n, f"32, {12 + 4 * k}") for k, n in enumerate(names))
+    agents = f"{agents}\n{last}"
     values = {"graph": graph, "method": method, "epochs": epochs, "agents": agents}
     values |= {"evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
     config = out / "config.toml"
@@ -124,16 +127,16 @@ def finished(agents: Processes) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize(
-    ("graph", "names", "method"),
+    ("graph", "names", "method", "last"),
     [
-        ("ring", NAMES[:3], 'name = "sheaf-frl"\nbeliefs = {}'),
-        ("line", NAMES[:2], 'name = "non-cooperative"'),
+        ("ring", NAMES[:3], 'name = "sheaf-frl"\nbeliefs = {}', SENDER),
+        ("line", NAMES[:2], 'name = "non-cooperative"', ""),
     ],
 )
 def test_without_faults_all_is_bit_for_bit_as_in_one_process(
-    tmp_path: Path, graph: str, names: tuple[str, ...], method: str
+    tmp_path: Path, graph: str, names: tuple[str, ...], method: str, last: str
 ) -> None:
-    config = world(tmp_path, names, graph=graph, method=method)
+    config = world(tmp_path, names, graph=graph, method=method, last=last)
     with network(config, "--deadline", "100") as agents:
         agents.start(*reversed(names))
         expected = in_process(config)
@@ -141,8 +144,11 @@ def test_without_faults_all_is_bit_for_bit_as_in_one_process(
     for name in names:
         weights = load_checkpoint(tmp_path / name / "last.safetensors")
         agent = expected.agents[name]
-        assert agent.head is not None
+        assert (agent.head is None) == (last == SENDER and name == names[-1])
         for part, module in (("encoder", agent.encoder), ("head", agent.head)):
+            if module is None:
+                assert weights[part] is None
+                continue
             own = module.state_dict()
             assert weights[part].keys() == own.keys()
             assert all(torch.equal(weights[part][key], own[key]) for key in own)
@@ -155,10 +161,10 @@ def test_without_faults_all_is_bit_for_bit_as_in_one_process(
             own = lines[name][k]["private_accuracy"]
             assert own == record["agents"][name]["private_accuracy"]
     assert expected.evaluation is not None
-    last = {n: lines[n][-1] for n in names}
-    told = {(n, j): v for n in names for j, v in last[n]["understood_by"].items()}
+    end = {n: lines[n][-1] for n in names}
+    told = {(n, j): v for n in names for j, v in end[n]["understood_by"].items()}
     assert told == expected.evaluation.communication
-    apart = {(n, j): v for n in names for j, v in last[n]["misaligned_with"].items()}
+    apart = {(n, j): v for n in names for j, v in end[n]["misaligned_with"].items()}
     assert apart == pytest.approx(expected.evaluation.misalignment, rel=1e-12)
     summary = gather(tmp_path)
     assert summary["communication_accuracy"] == expected.metrics[-1]["communication_accuracy"]
