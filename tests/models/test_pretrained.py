@@ -181,7 +181,8 @@ def test_timm_itself() -> None:
 
 
 def test_transformers_itself(tmp_path) -> None:
-    transformers = pytest.importorskip("transformers")
+    import transformers  # slow to import
+
     config = transformers.ViTConfig(
         hidden_size=8,
         num_hidden_layers=1,
