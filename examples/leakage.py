@@ -64,12 +64,12 @@ def probe(run, heard, classifier, noise=None):
     by_latents = [privacy.membership_by_latents(n, n.neighbours[0], noise=noise) for n in nodes]
     by_beliefs = [privacy.membership_by_beliefs(node) for node in nodes]
     return {
-        "understood": understood(run, noise),
+        "accuracy": understood(run, noise),
         "inversion error": found.error,
         "recognised": classifier.score(found.guesses, run.agents["ada"].data.test.targets),
-        "membership by latents": np.mean([m.auc for m in by_latents]),
-        "by beliefs": np.mean([m.auc for m in by_beliefs]),
-        "TPR at 1 % FPR": np.mean([m.tpr for m in by_beliefs]),
+        "AUC, latents": np.mean([m.auc for m in by_latents]),
+        "AUC, beliefs": np.mean([m.auc for m in by_beliefs]),
+        "TPR at 1 %": np.mean([m.tpr for m in by_beliefs]),
     }
 
 

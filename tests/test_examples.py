@@ -45,3 +45,29 @@ def test_five_agents(load, tmp_path):
     assert believing > alone + 0.05
     assert glued > alone - 0.05
     assert (tmp_path / "who_understands_whom.png").stat().st_size > 20_000
+
+
+def test_strangers(load):
+    run, tried, routed = load("strangers").main(epochs=2)
+    assert len(run.agents) == 8
+    assert max(len(path) for path in tried) == 8
+    # Whoever knows all outcomes chooses best, and a neighbour's map is all but the direct one.
+    assert max(routed.values()) == routed["the best of all, in hindsight"]
+    assert max(abs(lost) for _, lost, _, _, hops in tried.values() if hops == 1) < 0.2
+
+
+def test_leakage(load, monkeypatch):
+    leakage = load("leakage")
+    monkeypatch.delitem(leakage.METHODS, "epsilon 64")
+    monkeypatch.delitem(leakage.METHODS, "epsilon 4")
+    rows = leakage.main(epochs=2)
+    assert list(rows) == [
+        "standard",
+        "strict",
+        "strict, other edge",
+        "epsilon 16",
+        "epsilon 16 on all",
+    ]
+    errors = {name: row["inversion error"] for name, row in rows.items()}
+    assert errors["standard"] < 0.9  # even two epochs leave something to decode
+    assert errors["strict"] < errors["strict, other edge"]
