@@ -13,13 +13,16 @@ from sheafed.methods import GaussianNoise
 from sheafed.privacy import (
     Eavesdropper,
     invert,
+    invert_as_neighbour,
     logistic_attack,
     membership_by_beliefs,
     membership_by_latents,
     relative_error,
     spent,
     threshold_attack,
+    train_decoder,
     transmitted,
+    understood,
 )
 
 PILOTS, PER_ROUND, ROUNDS = 20, 6, 8
@@ -118,11 +121,11 @@ def test_beliefs_leave_the_agent_unprotected_and_exact_latents_everything() -> N
 def overheard():
     spy = Eavesdropper("a", "b")
     run = pair(SheafFRL(pilots=PILOTS, privacy="strict"), spy)
-    return run.nodes["a"], spy.pilots(run.nodes["a"])
+    return run, run.nodes["a"], spy.pilots(run.nodes["a"])
 
 
 def test_private_latents_leave_exact_unless_noised(overheard) -> None:
-    node, _ = overheard
+    _, node, _ = overheard
     latents = node.agent.encode(node.agent.data.test.inputs).detach()
     white = node.whitening.eval()(latents)
     exact = transmitted(node, node.agent.data.test, "b")
@@ -134,12 +137,19 @@ def test_private_latents_leave_exact_unless_noised(overheard) -> None:
 
 
 def test_the_probes_attack_what_is_transmitted(overheard) -> None:
-    node, heard = overheard
+    run, node, heard = overheard
     train_set, test_set = node.agent.data.train, node.agent.data.test
     found = invert(node, "b", heard)
     average = node.setting.pilots.inputs.mean(0)
     assert found.error == relative_error(found.guesses, test_set.inputs, average)
     assert found.error < 1  # four of five numbers, seen through twenty pilots
+    reader = run.nodes["b"]
+    decoder = train_decoder(reader.pilot_latents().detach(), normal(9, PILOTS, 5))
+    as_read = reader.interpret(transmitted(node, test_set, "b"), "a")
+    assert torch.equal(invert_as_neighbour(node, reader).guesses, decoder(as_read))
+    classes = reader.agent.head(as_read).argmax(-1)
+    right = float((classes == test_set.targets).double().mean())
+    assert understood(node, reader) == right == run.evaluation.communication["a", "b"]
     sent = (transmitted(node, samples, "b") for samples in (train_set, test_set))
     assert membership_by_latents(node, "b") == logistic_attack(*sent)
     sure = [
@@ -150,10 +160,11 @@ def test_the_probes_attack_what_is_transmitted(overheard) -> None:
 
 
 def test_what_cannot_be_attacked_is_named(overheard) -> None:
-    node, heard = overheard
+    run, node, heard = overheard
     whole = node.agent
     for missing, attack in (
         ("no head", lambda: membership_by_beliefs(node)),
+        ("no head to classify", lambda: understood(run.nodes["b"], node)),
         ("no test samples", lambda: invert(node, "b", heard)),
     ):
         data = {"train": (normal(0, 16, 5), torch.arange(16) % 2)}
