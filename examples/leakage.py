@@ -46,30 +46,24 @@ def train(method, seed, epochs):
     return run, [spy.pilots(run.nodes["ada"]) for spy in spies], classifier
 
 
-def understood(run, noise=None):
-    """Return the mean accuracy of receivers on private latents, exact or noised."""
-    right = []
-    for name, j in permutations(SIZES, 2):
-        reader, samples = run.nodes[j], run.agents[name].data.test
-        latents = reader.interpret(privacy.transmitted(run.nodes[name], samples, j, noise), name)
-        with reader.agent.inference():
-            right.append((reader.agent.head(latents).argmax(-1) == samples.targets).double().mean())
-    return float(torch.stack(right).mean())
-
-
 def probe(run, heard, classifier, noise=None):
     """Return how well agents understand each other, and how well the attacks on them do."""
-    found = privacy.invert(run.nodes["ada"], "bo", heard, noise=noise)
+    ada, bo, labels = run.nodes["ada"], run.nodes["bo"], run.agents["ada"].data.test.targets
+    spied = privacy.invert(ada, "bo", heard, noise=noise)
+    read = privacy.invert_as_neighbour(ada, bo, noise=noise)
     nodes = run.nodes.values()
+    accuracies = [privacy.understood(*pair, noise) for pair in permutations(nodes, 2)]
     by_latents = [privacy.membership_by_latents(n, n.neighbours[0], noise=noise) for n in nodes]
     by_beliefs = [privacy.membership_by_beliefs(node) for node in nodes]
     return {
-        "understood": understood(run, noise),
-        "inversion error": found.error,
-        "recognised": classifier.score(found.guesses, run.agents["ada"].data.test.targets),
-        "membership by latents": np.mean([m.auc for m in by_latents]),
-        "by beliefs": np.mean([m.auc for m in by_beliefs]),
-        "TPR at 1 % FPR": np.mean([m.tpr for m in by_beliefs]),
+        "accuracy": np.mean(accuracies),
+        "error, spy": spied.error,
+        "recognised": classifier.score(spied.guesses, labels),
+        "error, bo": read.error,
+        "recognised ": classifier.score(read.guesses, labels),
+        "AUC, latents": np.mean([m.auc for m in by_latents]),
+        "AUC, beliefs": np.mean([m.auc for m in by_beliefs]),
+        "TPR at 1 %": np.mean([m.tpr for m in by_beliefs]),
     }
 
 
@@ -81,8 +75,9 @@ def main(epochs=30, seed=0):
         rows[name] = probe(run, to_bo, classifier)
         if name == "strict":  # whoever cannot pair what is sent to bo with pilots, only to cy
             rows["strict, other edge"] = probe(run, to_cy, classifier)
+        if name == "epsilon 64":  # and if private latents were noised like pilots?
+            rows["epsilon 64 on all"] = probe(run, to_bo, classifier, method.noise)
         if budget := privacy.spent(run.nodes["ada"], run.rounds):
-            rows[f"{name} on all"] = probe(run, to_bo, classifier, method.noise)
             print(f"{name}: a pilot {budget.pilot:.0f}, the agent {budget.agent:.0f} in all")
     table = rich.table.Table("", *rows["standard"])
     for name, row in rows.items():

@@ -5,13 +5,12 @@ All try every path to all others: what do hops cost, what predicts that, which w
 """
 
 import argparse
-import itertools
 from collections import defaultdict
 
 import networkx as nx
 import numpy as np
 import torch
-from rich.console import Console
+from rich import print
 from rich.table import Table
 from scipy.stats import pearsonr, spearmanr
 from sklearn.datasets import load_digits
@@ -45,7 +44,7 @@ def try_all_paths(run):
     """Return of every path: accuracy, what a direct map would gain, what might predict that."""
     mismatch, tried = mismatches(run.nodes), {}
     pilots = {name: node.white_pilots() for name, node in run.nodes.items()}
-    for s, r in itertools.permutations(SIZES, 2):
+    for s, r in nx.complete_graph(SIZES).to_directed().edges:
         sender, receiver = run.nodes[s], run.nodes[r]
         latents, labels = sender.agent.encode_samples(sender.agent.data.test)
         for path in map(tuple, nx.all_simple_paths(LADDER, s, r)):
@@ -53,9 +52,9 @@ def try_all_paths(run):
             best = receiver.whitening.colour(sender.whitening(latents) @ direct.mT)
             with receiver.agent.inference():
                 heads = [receiver.agent.head(z) for z in (run.send(latents, s, r, path), best)]
-            found, most = (float((h.argmax(-1) == labels).double().mean()) for h in heads)
+            got, most = (float((h.argmax(-1) == labels).double().mean()) for h in heads)
             cycle, loss = path_holonomy(path, composed, direct), path_loss(path, SIZES, mismatch)
-            tried[path] = (found, most - found, cycle.deviation, loss, len(path) - 1)
+            tried[path] = got, most - got, cycle.deviation, loss, len(path) - 1, "bo" in path[1:-1]
     return tried
 
 
@@ -75,22 +74,23 @@ def routings(run, tried):
 def main(epochs=30, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     tried = try_all_paths(run := train(seed, epochs))
-    by_length = Table("hops", "paths", "accuracy", "below a direct map", "the same, through bo")
+    lengths = Table("hops", "paths", "accuracy", "below a direct map, round bo", "through bo")
     for hops in range(1, 8):
-        paths = {p: t for p, t in tried.items() if t[-1] == hops}
-        through = [t[1] for p, t in paths.items() if "bo" in p[1:-1]]
-        columns = [t[0] for t in paths.values()], [t[1] for t in paths.values()], through
-        by_length.add_row(str(hops), str(len(paths)), *(f"{np.mean(c):.3f}" for c in columns if c))
-    lost = np.array([t for p, t in tried.items() if (p[0], p[-1]) in STRANGERS])
-    predictors = Table("predictor of what is lost", "Pearson", "Spearman", "paths")
+        rows = np.array([t for t in tried.values() if t[4] == hops])
+        columns = rows[:, 0], rows[rows[:, 5] == 0, 1], rows[rows[:, 5] == 1, 1]
+        lengths.add_row(str(hops), str(len(rows)), *(f"{c.mean():.3f}" for c in columns if len(c)))
+    rows = np.array([t for p, t in tried.items() if (p[0], p[-1]) in STRANGERS])
+    both = rows, rows[rows[:, 5] == 0]
+    headings = (f"{f}, {len(t)} paths" for t in both for f in ("Pearson", "Spearman"))
+    predictors = Table("predictor of what is lost, all and round bo", *headings)
     for c, name in ((2, "holonomy"), (3, "expected loss"), (4, "hops")):
-        found = (f"{f(lost[:, c], lost[:, 1])[0]:.2f}" for f in (pearsonr, spearmanr))
-        predictors.add_row(name, *found, str(len(lost)))
+        found = (f(t[:, c], t[:, 1])[0] for t in both for f in (pearsonr, spearmanr))
+        predictors.add_row(name, *(f"{value:.2f}" for value in found))
     ways = Table("routing", f"accuracy of {len(STRANGERS)} pairs of strangers")
     for way, value in (routed := routings(run, tried)).items():
         ways.add_row(way, f"{value:.3f}")
-    Console().print(by_length, predictors, ways, sep="\n")
-    return run, tried, routed
+    print(lengths, predictors, ways, sep="\n")
+    return tried, routed
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from sheafed.methods import (
     DualAscent,
     FedMuscle,
     FedProto,
+    GaussianNoise,
     NonCooperative,
     NoWhitening,
     WarmUp,
@@ -240,6 +241,7 @@ def test_methods():
     assert isinstance(made(whitening={"kind": "none"}).whitening, NoWhitening)
     assert made(beliefs={"confidence": 0.5}).beliefs.confidence == 0.5
     assert made(privacy="strict").privacy == "strict"
+    assert made(noise={"epsilon": 4, "clip": 0.5}).noise == GaussianNoise(4, 1e-5, 0.5)
     assert made(name="fedproto", penalty=2) == FedProto(2, "ema")
     assert made(name="fedmuscle", pilots_per_round=9) == FedMuscle(pilots=9)
     assert made(name="comfed", projection=8) == ComFed(projection=8)

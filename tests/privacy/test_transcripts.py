@@ -10,7 +10,20 @@ from sheafed.domain.pilots import Prototypes
 from sheafed.errors import EmptyInputError, InputError
 from sheafed.exchange import LocalExchange, decode
 from sheafed.methods import GaussianNoise
-from sheafed.privacy import Eavesdropper, spent
+from sheafed.privacy import (
+    Eavesdropper,
+    invert,
+    invert_as_neighbour,
+    logistic_attack,
+    membership_by_beliefs,
+    membership_by_latents,
+    relative_error,
+    spent,
+    threshold_attack,
+    train_decoder,
+    transmitted,
+    understood,
+)
 
 PILOTS, PER_ROUND, ROUNDS = 20, 6, 8
 NOISE = GaussianNoise(epsilon=3.0)
@@ -28,7 +41,10 @@ def pair(method: SheafFRL, tap=None):
                 name,
                 nn.Linear(5, d),
                 nn.Linear(d, 2),
-                data=(normal(seed, 16, 5), torch.arange(16) % 2),
+                data={
+                    "train": (normal(seed, 16, 5), torch.arange(16) % 2),
+                    "test": (normal(seed + 5, 30, 5), torch.arange(30) % 2),
+                },
                 batch_size=4,
             )
             for seed, (name, d) in enumerate({"a": 4, "b": 3}.items())
@@ -99,3 +115,60 @@ def test_beliefs_leave_the_agent_unprotected_and_exact_latents_everything() -> N
     with_beliefs = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, beliefs=Beliefs()))
     assert spent(with_beliefs.nodes["a"], ROUNDS).agent is None
     assert spent(pair(SheafFRL(pilots=PER_ROUND)).nodes["a"], ROUNDS) is None
+
+
+@pytest.fixture(scope="module")
+def overheard():
+    spy = Eavesdropper("a", "b")
+    run = pair(SheafFRL(pilots=PILOTS, privacy="strict"), spy)
+    return run, run.nodes["a"], spy.pilots(run.nodes["a"])
+
+
+def test_private_latents_leave_exact_unless_noised(overheard) -> None:
+    _, node, _ = overheard
+    latents = node.agent.encode(node.agent.data.test.inputs).detach()
+    white = node.whitening.eval()(latents)
+    exact = transmitted(node, node.agent.data.test, "b")
+    torch.testing.assert_close(exact, white @ node.ends["b"].map.mT)
+    noised = transmitted(node, node.agent.data.test, "b", NOISE)
+    short = white * (NOISE.bound(4) / white.norm(dim=1, keepdim=True)).clamp(max=1)
+    noise = (noised @ node.ends["b"].map - short).flatten()
+    assert float(noise.std()) == pytest.approx(NOISE.scale(4), rel=0.2)
+
+
+def test_the_probes_attack_what_is_transmitted(overheard) -> None:
+    run, node, heard = overheard
+    train_set, test_set = node.agent.data.train, node.agent.data.test
+    found = invert(node, "b", heard)
+    average = node.setting.pilots.inputs.mean(0)
+    assert found.error == relative_error(found.guesses, test_set.inputs, average)
+    assert found.error < 1  # four of five numbers, seen through twenty pilots
+    reader = run.nodes["b"]
+    decoder = train_decoder(reader.pilot_latents().detach(), normal(9, PILOTS, 5))
+    as_read = reader.interpret(transmitted(node, test_set, "b"), "a")
+    assert torch.equal(invert_as_neighbour(node, reader).guesses, decoder(as_read))
+    classes = reader.agent.head(as_read).argmax(-1)
+    right = float((classes == test_set.targets).double().mean())
+    assert understood(node, reader) == right == run.evaluation.communication["a", "b"]
+    sent = (transmitted(node, samples, "b") for samples in (train_set, test_set))
+    assert membership_by_latents(node, "b") == logistic_attack(*sent)
+    sure = [
+        node.agent.head(node.agent.encode(s.inputs)).softmax(-1).max(-1).values.detach()
+        for s in (train_set, test_set)
+    ]
+    assert membership_by_beliefs(node) == threshold_attack(*sure)
+
+
+def test_what_cannot_be_attacked_is_named(overheard) -> None:
+    run, node, heard = overheard
+    whole = node.agent
+    for missing, attack in (
+        ("no head", lambda: membership_by_beliefs(node)),
+        ("no head to classify", lambda: understood(run.nodes["b"], node)),
+        ("no test samples", lambda: invert(node, "b", heard)),
+    ):
+        data = {"train": (normal(0, 16, 5), torch.arange(16) % 2)}
+        node.agent = Agent("a", whole.encoder, None, data=data)
+        with pytest.raises(InputError, match=missing):
+            attack()
+    node.agent = whole

@@ -136,7 +136,8 @@ class SheafNode(Node):
         self._fitted_to = (released, released_all) if maps_leave else (own, everything)
         beliefs = None
         if self.classes and self.agent.head is not None:
-            believed = raw.detach() if released is own else self.whitening.eval().colour(released)
+            noised = self.method.noise is not None
+            believed = self.whitening.eval().colour(released) if noised else raw.detach()
             with self.agent.inference():
                 beliefs = believe(self.agent.head, believed)
         for j in neighbours:

@@ -6,9 +6,11 @@ from sheafed.privacy.membership import Membership, logistic_attack, threshold_at
 from sheafed.privacy.probes import (
     Inversion,
     invert,
+    invert_as_neighbour,
     membership_by_beliefs,
     membership_by_latents,
     transmitted,
+    understood,
 )
 from sheafed.privacy.spending import Spent, spent
 
@@ -19,6 +21,7 @@ __all__ = [
     "Membership",
     "Spent",
     "invert",
+    "invert_as_neighbour",
     "logistic_attack",
     "membership_by_beliefs",
     "membership_by_latents",
@@ -27,4 +30,5 @@ __all__ = [
     "threshold_attack",
     "train_decoder",
     "transmitted",
+    "understood",
 ]

@@ -42,6 +42,21 @@ def transmitted(
     return node.ends[neighbour].outgoing(noise.release(white, stream))
 
 
+@torch.no_grad()
+def understood(node: Node, reader: Node, noise: GaussianNoise | None = None) -> float:
+    """Return how many of an agent's test samples a neighbour classifies: what noise costs."""
+    if reader.agent.head is None:
+        raise InputError(f"agent {reader.name!r} has no head to classify with")
+    samples = _test_samples(node)
+    targets = samples.batch(torch.arange(len(samples))).targets
+    if targets is None:
+        raise InputError(f"agent {node.name!r}: the test samples have no labels; give some")
+    received = transmitted(node, samples, reader.name, noise)
+    with reader.agent.inference():
+        scores = reader.agent.head(reader.interpret(received, node.name))
+    return float((scores.argmax(-1) == targets).double().mean())
+
+
 def invert(
     node: Node,
     neighbour: str,
@@ -62,10 +77,30 @@ def invert(
     known, latents = heard
     pilots = node.setting.pilots.of(node.name)
     decoder = train_decoder(latents, pilots[known], seed=seed)
-    private = _test_samples(node)
-    truth = private.batch(torch.arange(len(private))).inputs
-    guesses = decoder(transmitted(node, private, neighbour, noise))
-    return Inversion(guesses, relative_error(guesses, truth, pilots.mean(0)))
+    return _judged(node, decoder(transmitted(node, _test_samples(node), neighbour, noise)), pilots)
+
+
+def invert_as_neighbour(
+    node: Node, reader: Node, *, noise: GaussianNoise | None = None, seed: int = 0
+) -> Inversion:
+    """Let the neighbour that an agent talks to decode its test samples.
+
+    It reads them by its map, as it does to classify them, and decodes them by what it knows of its
+    own encoder, to which no noise was added: whatever the protocol, a map that serves the one
+    purpose serves the other.
+
+    Args:
+        node: the agent's program, after training.
+        reader: the neighbour's.
+        noise: on the private latents, if there is any.
+        seed: of the decoder.
+    """
+    pilots = reader.setting.pilots.of(reader.name)
+    with torch.no_grad():
+        own = reader.pilot_latents()
+    decoder = train_decoder(own, pilots, seed=seed)
+    received = transmitted(node, _test_samples(node), reader.name, noise)
+    return _judged(node, decoder(reader.interpret(received, node.name)), pilots)
 
 
 def membership_by_latents(
@@ -89,6 +124,12 @@ def membership_by_beliefs(node: Node) -> Membership:
             for samples in (node.agent.data.train, _test_samples(node))
         )
     return threshold_attack(members, others)
+
+
+def _judged(node: Node, guesses: Tensor, pilots: Tensor) -> Inversion:
+    private = _test_samples(node)
+    truth = private.batch(torch.arange(len(private))).inputs
+    return Inversion(guesses, relative_error(guesses, truth, pilots.mean(0)))
 
 
 def _test_samples(node: Node) -> Samples:
