@@ -73,3 +73,5 @@ def test_what_is_no_path_is_named():
         check_path([], edges)
     with pytest.raises(UnknownAgentError, match="'z'"):
         least_loss_path("a", "z", {"a": 1, "b": 1, "c": 1}, edges)
+    with pytest.raises(GraphError, match="no path from 'a' to 'z'"):
+        least_loss_path("a", "z", {"a": 1, "b": 1, "c": 1, "z": 1}, edges)

@@ -164,7 +164,7 @@ def test_what_cannot_be_attacked_is_named(overheard) -> None:
     whole = node.agent
     for missing, attack in (
         ("no head", lambda: membership_by_beliefs(node)),
-        ("no head to classify", lambda: understood(run.nodes["b"], node)),
+        ("no head to evaluate", lambda: understood(run.nodes["b"], node)),
         ("no test samples", lambda: invert(node, "b", heard)),
     ):
         data = {"train": (normal(0, 16, 5), torch.arange(16) % 2)}

@@ -237,7 +237,7 @@ def test_other_pilots_have_another_digest() -> None:
     other = node("bob", "ada", pilot_set=PilotSet(samples(24, 78)[0]))
     (hello,) = other.hello()
     with pytest.raises(HandshakeError, match="pilot set"):
-        node("ada", "bob").introduced("bob", hello)
+        node("ada", "bob").introduced(hello)
 
 
 def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:

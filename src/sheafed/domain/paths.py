@@ -59,7 +59,13 @@ def least_loss_path(
         for a, b in (edge, edge[::-1]):
             loss = hop_loss(mismatch[edge], dims[sender], dims[a], dims[b])
             network.add_edge(a, b, weight=loss)
-    return list(nx.dijkstra_path(network, sender, receiver))
+    try:
+        return list(nx.dijkstra_path(network, sender, receiver))
+    except nx.NetworkXNoPath as problem:
+        raise GraphError(
+            f"there is no path from {sender!r} to {receiver!r}: the network has fallen apart; join "
+            "its parts"
+        ) from problem
 
 
 def check_path(path: Sequence[str], edges: Mapping[Edge, object]) -> None:

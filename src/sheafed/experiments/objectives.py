@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,18 +23,18 @@ from sheafed.experiments.tables import Count, Fraction, NotNegative, Positive, T
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
-class Goal(Table):
+class Goal(Table, ABC):
     """What the tables of objectives share."""
 
     needs_labels: ClassVar[bool] = False
     name: str
 
+    @abstractmethod
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
         """Return the objective of an agent with latents and inputs of these sizes.
 
         Torch's global stream draws its weights, if it has any.
         """
-        raise NotImplementedError
 
 
 class CrossEntropyTable(Goal):

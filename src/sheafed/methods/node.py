@@ -12,15 +12,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sheafed.domain.agent import CHUNK, Agent
+from sheafed.domain.agent import Agent
 from sheafed.domain.channels import Channel
 from sheafed.domain.graphs import Edge, orient_pair
 from sheafed.domain.messages import Message, TensorSpec, check_message
 from sheafed.domain.pilot_set import PilotSet
-from sheafed.domain.samples import Batch
 from sheafed.domain.seeds import generator
-from sheafed.errors import HandshakeError, InputError, MessageError, NonFiniteError
+from sheafed.errors import HandshakeError, MessageError
+from sheafed.methods.handshake import check_agreement, read_introduction
 from sheafed.methods.maps import End
+from sheafed.methods.steps import encode_pilots, local_loss
 from sheafed.methods.whitenings import WhiteningLayer
 
 PROTOCOL_VERSION = 1
@@ -119,27 +120,13 @@ class Node(ABC):
                 "leave them out of the graph"
             )
         for neighbour, message in inbox.items():
-            self.peers[neighbour] = self.introduced(neighbour, message)
+            self.peers[neighbour] = self.introduced(message)
         self.prepare()
 
-    def introduced(self, neighbour: str, message: Message) -> dict[str, int]:
+    def introduced(self, greeting: Message) -> dict[str, int]:
         """Return what a neighbour says of itself; refuse one that has agreed to something else."""
-        for what, mine in self.agreement().items():
-            theirs = message.fields.get(what)
-            if theirs != mine:
-                raise HandshakeError(
-                    f"agents {self.name!r} and {neighbour!r} do not agree on the {what}: "
-                    f"{mine!r} against {theirs!r}; give both the same configuration"
-                )
-        said = {}
-        for what in self.introduction():
-            value = message.fields.get(what)
-            if not isinstance(value, int) or value < 0:
-                raise HandshakeError(
-                    f"agent {neighbour!r} says its {what} is {value!r}, expected an integer"
-                )
-            said[what] = value
-        return said
+        check_agreement(self.name, self.agreement(), greeting)
+        return read_introduction(self.introduction(), greeting)
 
     def prepare(self) -> None:
         """Build what depends on the neighbours' introductions."""
@@ -175,7 +162,7 @@ class Node(ABC):
 
     def gain(self, neighbour: str, greeting: Message) -> None:
         """Meet a neighbour that has come later; the other edges stay as they are."""
-        self.peers[neighbour] = self.introduced(neighbour, greeting)
+        self.peers[neighbour] = self.introduced(greeting)
         self.neighbours = tuple(sorted({*self.neighbours, neighbour}))
         self.prepare_edge(neighbour)
 
@@ -294,52 +281,15 @@ class Node(ABC):
         """
         inputs = self.setting.pilots.of(self.name)
         if not self.agent.frozen:
-            return self._encode_pilots(inputs if indices is None else inputs[indices], round)
+            return encode_pilots(self.agent, inputs if indices is None else inputs[indices], round)
         if self._frozen_latents is None:
             with torch.no_grad():
-                self._frozen_latents = self._encode_pilots(inputs, round)
+                self._frozen_latents = encode_pilots(self.agent, inputs, round)
         return self._frozen_latents if indices is None else self._frozen_latents[indices]
-
-    def _encode_pilots(self, chosen: Tensor, round: int | None) -> Tensor:
-        with self.agent.inference():
-            if torch.is_grad_enabled():
-                latents = self.agent.encode(chosen)
-            else:  # in parts: thousands of images at once would need gigabytes
-                starts = range(0, len(chosen), CHUNK)
-                latents = torch.cat([self.agent.encode(chosen[s : s + CHUNK]) for s in starts])
-        if not bool(torch.isfinite(latents).all()):
-            when = "" if round is None else f", round {round}"
-            bad = int((~torch.isfinite(chosen)).sum())
-            raise NonFiniteError(
-                f"agent {self.name!r}{when}: the encoder gives non-finite latents for the pilots, "
-                f"whose inputs hold {bad} non-finite of {chosen.numel()} values; "
-                + ("clean the pilots" if bad else "lower the learning rate or clip the gradient")
-            )
-        return latents
 
     def local_loss(self, round: int) -> Tensor:
         """Return the objective on the next batch."""
-        batch = self.agent.next_batch()
-        loss = self.agent.objective(self.agent, batch)
-        self.check_loss(loss, round, batch)
-        return loss
-
-    def check_loss(self, loss: Tensor, round: int, batch: Batch) -> None:
-        """Raise, by name, on a loss that is not finite, or that nothing can be trained by."""
-        if bool(torch.isfinite(loss)):
-            if not loss.requires_grad:
-                raise InputError(
-                    f"agent {self.name!r}: its objective depends on nothing that is trained; "
-                    "unfreeze its encoder or head, or take a method that leaves it as it is, "
-                    "SheafFRL or NonCooperative, and freeze both"
-                )
-            return
-        bad = int((~torch.isfinite(batch.inputs)).sum()) if batch.inputs.is_floating_point() else 0
-        raise NonFiniteError(
-            f"agent {self.name!r}, round {round}: the objective is {loss.item()}; its batch holds "
-            f"{bad} non-finite of {batch.inputs.numel()} inputs; "
-            + ("clean the data" if bad else "lower the learning rate or clip the gradient")
-        )
+        return local_loss(self.agent, round)
 
 
 def count_classes(agent: Agent) -> int:

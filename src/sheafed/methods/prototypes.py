@@ -18,6 +18,7 @@ from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.samples import Batch
 from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, Node, count_classes, logger
+from sheafed.methods.steps import check_loss
 
 
 def class_sums(vectors: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -149,7 +150,7 @@ def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor,
     targets = _labels(agent, batch, classes)
     with _recorded(agent) as encoded:
         loss = agent.objective(agent, batch)
-    node.check_loss(loss, round, batch)
+    check_loss(node.agent, loss, round, batch)
     for latents in encoded:
         if len(latents) == len(targets):
             return loss, latents, targets

@@ -14,6 +14,7 @@ from sheafed.methods.node import Node
 from sheafed.methods.noise import GaussianNoise, noise_stream
 from sheafed.privacy.inversion import relative_error, train_decoder
 from sheafed.privacy.membership import Membership, logistic_attack, threshold_attack
+from sheafed.runtime.evaluation import accuracy
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,22 +40,17 @@ def transmitted(
         return node.transmit(latents, neighbour)
     white = node.whitening.eval()(latents)
     stream = noise_stream(node.setting.secret, node.name, "private", 0, white)
-    return node.ends[neighbour].outgoing(noise.release(white, stream))
+    sent = node.ends[neighbour].outgoing(noise.release(white, stream))
+    return node.arriving(sent, neighbour)
 
 
 @torch.no_grad()
 def understood(node: Node, reader: Node, noise: GaussianNoise | None = None) -> float:
     """Return how many of an agent's test samples a neighbour classifies: what noise costs."""
-    if reader.agent.head is None:
-        raise InputError(f"agent {reader.name!r} has no head to classify with")
     samples = _test_samples(node)
     targets = samples.batch(torch.arange(len(samples))).targets
-    if targets is None:
-        raise InputError(f"agent {node.name!r}: the test samples have no labels; give some")
-    received = transmitted(node, samples, reader.name, noise)
-    with reader.agent.inference():
-        scores = reader.agent.head(reader.interpret(received, node.name))
-    return float((scores.argmax(-1) == targets).double().mean())
+    read = reader.interpret(transmitted(node, samples, reader.name, noise), node.name)
+    return accuracy(reader, read, targets, of=node.name)
 
 
 def invert(

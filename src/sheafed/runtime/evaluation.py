@@ -88,16 +88,16 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
         if node.agent.head is None:
             continue
         if name in encoded:
-            result.private[name] = _accuracy(node, *encoded[name], of=name)
+            result.private[name] = accuracy(node, *encoded[name], of=name)
         for sender in node.neighbours:
             if sender not in encoded:
                 continue
             latents, targets = encoded[sender]
             understood = node.interpret(nodes[sender].transmit(latents, name), sender)
-            result.communication[sender, name] = _accuracy(node, understood, targets, of=sender)
+            result.communication[sender, name] = accuracy(node, understood, targets, of=sender)
             if ceiling and _see_alike(node, nodes[sender]):
                 own, _ = node.agent.encode_samples(data[sender])
-                result.ceiling[sender, name] = _accuracy(node, own, targets, of=sender)
+                result.ceiling[sender, name] = accuracy(node, own, targets, of=sender)
     if split == "test":  # it is the same whatever the split
         result.misalignment.update(misalignments(nodes))
     return result
@@ -110,7 +110,7 @@ def private_accuracy(node: Node, split: Split = "test") -> float | None:
     if samples is None or node.agent.head is None:
         return None
     latents, targets = node.agent.encode_samples(samples)
-    return None if targets is None else _accuracy(node, latents, targets, of=node.name)
+    return None if targets is None else accuracy(node, latents, targets, of=node.name)
 
 
 @torch.no_grad()
@@ -119,9 +119,7 @@ def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
 
     An edge whose latents are all zero has none, nor one whose tail does not show its pilots.
     """
-    white = {
-        name: node.white_pilots(probes(node.setting.pilots.total)) for name, node in nodes.items()
-    }
+    white = white_probes(nodes)
     found = {}
     for name, node in nodes.items():
         for neighbour in node.neighbours:
@@ -135,6 +133,13 @@ def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
             if residual is not None:
                 found[edge.head, edge.tail] = residual
     return found
+
+
+def white_probes(nodes: Mapping[str, Node]) -> dict[str, Tensor]:
+    """Return every agent's white latents of the pilots to measure on."""
+    return {
+        name: node.white_pilots(probes(node.setting.pilots.total)) for name, node in nodes.items()
+    }
 
 
 def probes(total: int) -> Tensor:
@@ -171,7 +176,15 @@ def _see_alike(one: Node, other: Node) -> bool:
     return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))
 
 
-def _accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
+def accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
+    """Return how many latents `(n, d)`, encoded by or for an agent, its head classifies.
+
+    Args:
+        node: whose head.
+        latents: in its own space.
+        targets: their classes.
+        of: whose data they are.
+    """
     if targets is None:
         raise InputError(
             f"agent {of!r}: the data to evaluate on have no labels; "

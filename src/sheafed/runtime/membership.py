@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -108,18 +109,15 @@ def _shake_hands(
     newcomer: Node, nodes: Mapping[str, Node], exchange: Exchange, homogeneous: bool
 ) -> None:
     """Introduce the newcomer and its neighbours; if they do not agree, nothing has changed."""
-    before = {name: node.setting for name, node in nodes.items()}
-    for node in nodes.values():
-        node.setting = replace(node.setting, homogeneous=homogeneous)
-    try:
+    with ExitStack() as undo:
+        for node in nodes.values():
+            undo.callback(setattr, node, "setting", node.setting)
+            node.setting = replace(node.setting, homogeneous=homogeneous)
         exchange.send(newcomer.hello())
         exchange.send(nodes[j].greeting(newcomer.name) for j in newcomer.neighbours)
         exchange.settle(0, HELLO)
         newcomer.meet(exchange.receive(newcomer.name, 0, HELLO, newcomer.neighbours))
-    except Exception:
-        for name, node in nodes.items():
-            node.setting = before[name]
-        raise
+        undo.pop_all()  # they agree
     for j in newcomer.neighbours:
         heard = exchange.receive(j, 0, HELLO, [newcomer.name])
         nodes[j].gain(newcomer.name, heard[newcomer.name])

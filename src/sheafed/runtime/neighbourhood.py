@@ -160,7 +160,7 @@ class Neighbourhood:
 
     def _meet(self, neighbour: str, message: Message) -> bool:
         try:
-            introduction = self.node.introduced(neighbour, message)
+            introduction = self.node.introduced(message)
             self._check_unchanged(neighbour, introduction)
             if message.round > self.last_round:
                 raise HandshakeError(

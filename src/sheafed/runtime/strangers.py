@@ -18,7 +18,7 @@ from sheafed.domain.paths import check_agents, check_path, least_loss_path
 from sheafed.errors import EmptyInputError, InputError
 from sheafed.linalg.procrustes import procrustes
 from sheafed.methods.node import Node, latent_dtype
-from sheafed.runtime.evaluation import normalised_residual, probes
+from sheafed.runtime.evaluation import normalised_residual, white_probes
 
 
 @torch.no_grad()
@@ -50,9 +50,7 @@ def mismatches(nodes: Mapping[str, Node]) -> dict[Edge, float]:
             f"agents {hidden} do not show their pilots (they add noise), so nobody knows what a "
             "hop loses; give a path"
         )
-    white = {
-        name: node.white_pilots(probes(node.setting.pilots.total)) for name, node in nodes.items()
-    }
+    white = white_probes(nodes)
     found = {}
     for name, node in nodes.items():
         for neighbour in node.neighbours:
