@@ -21,6 +21,7 @@ from sheafed.report import style
 from sheafed.report.curves import OVERS, curves, panels
 from sheafed.report.heat import VIEWS, accuracy_range, heat_map, loss_limit
 from sheafed.report.network import misalignment_limit, network
+from sheafed.report.particulars import particulars
 from sheafed.report.rundata import Record, RunData
 from sheafed.report.traffic import traffic_by_edge, traffic_by_round
 
@@ -125,8 +126,14 @@ def _headline(run: RunData) -> str:
     return (
         f'<p class="what">{_badge(run)}<b>{_text(run.label)}</b>: '
         f"{_text(run.headline.get('method'))}, seed {_text(run.headline.get('seed'))}, "
-        f'{len(run.agents)} agents, {len(run.links)} edges</p>{notes}<dl class="cards">{cards}</dl>'
+        f"{len(run.agents)} agents, {len(run.links)} edges</p>{_particulars(run)}{notes}"
+        f'<dl class="cards">{cards}</dl>'
     )
+
+
+def _particulars(run: RunData) -> str:
+    found = "; ".join(particulars(run.config or {}))
+    return f'<p class="particulars">With {_text(found)}.</p>' if found else ""
 
 
 def _badge(run: RunData) -> str:
