@@ -238,7 +238,8 @@ def random_isometry(rows: int, columns: int, secret: torch.Generator) -> Tensor:
     """Return a uniformly random matrix with orthonormal columns, in double precision."""
     q, r = torch.linalg.qr(torch.randn(rows, columns, generator=secret).double())
     isometry: Tensor = q * r.diagonal().sign()  # Q alone is always 1 for d = 1, i.e. no secret
-    return isometry
+    # LAPACK's layout would be another after a checkpoint, and BLAS would round otherwise.
+    return isometry.contiguous()
 
 
 def end_state(end: End) -> dict[str, Any]:

@@ -180,8 +180,6 @@ class Node(ABC):
         """Fit this end of an edge from all pilots: own white latents, and what has arrived."""
         end = self.ends[neighbour]
         end.fit(end.cross(own, received), 0)
-        # A secret start is laid out otherwise, which BLAS would round otherwise after a checkpoint.
-        end.map = end.map.contiguous()
 
     def assist(self, round: int, neighbour: str) -> Iterator[Message]:
         """Say what `send` says, to one neighbour that trains while this agent rests."""

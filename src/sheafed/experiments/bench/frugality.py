@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from statistics import fmean
+
+import torch
 
 from sheafed.experiments.bench.measurement import Measurement
 from sheafed.experiments.build import build
@@ -19,14 +23,24 @@ CASES = {
 
 
 def frugality(seeds: Sequence[int], epochs: int | None = None) -> list[Measurement]:
-    """Train with every pilot latent sent in full, and rarely in bytes; compare."""
-    found = []
-    for name, (config, *settings) in CASES.items():
-        shorter = [] if epochs is None else [f"training.epochs={epochs}"]
-        full, frugal = (
-            [_outcome(config, [*settings, *shorter, *way], seed) for seed in seeds]
+    """Train with every pilot latent sent in full, and rarely in bytes; compare.
+
+    No time is measured here, so the trainings share the cores.
+    """
+    shorter = [] if epochs is None else [f"training.epochs={epochs}"]
+    with ProcessPoolExecutor(
+        mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        outcomes = {
+            (name, way): [
+                pool.submit(_outcome, config, (*settings, *shorter, *way), seed) for seed in seeds
+            ]
+            for name, (config, *settings) in CASES.items()
             for way in (FULL, FRUGAL)
-        )
+        }
+    found = []
+    for name in CASES:
+        full, frugal = ([run.result() for run in outcomes[name, way]] for way in (FULL, FRUGAL))
         accuracy = [fmean(a for a, _ in runs) for runs in (full, frugal)]
         sent = [fmean(b for _, b in runs) for runs in (full, frugal)]
         raw = {"full": full, "frugal": frugal, "seeds": list(seeds)}
