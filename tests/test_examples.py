@@ -122,10 +122,10 @@ def test_frozen_encoders(load):
 
 
 def test_strangers(load):
-    tried, routed = load("strangers").main(epochs=2)
+    tried, routed = load("strangers").main(epochs=12)
     assert max(len(path) for path in tried) == 8
-    # Whoever knows all outcomes chooses best, and a neighbour's map is all but the direct one.
-    assert max(routed.values()) == routed["the best of all, in hindsight"]
+    # Going round the narrow stalk pays, and a neighbour's map is all but the direct one.
+    assert routed["least expected loss"] > routed["fewest hops, a random path"]
     assert max(abs(lost) for path, (_, lost, *_) in tried.items() if len(path) == 2) < 0.2
 
 

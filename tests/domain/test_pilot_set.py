@@ -100,3 +100,29 @@ def test_what_are_no_pilots(given: Any) -> None:
 def test_integers_are_pilots() -> None:
     tokens = np.arange(8).reshape(4, 2)
     assert as_pilot_set(tokens).of("a").dtype == torch.int64
+
+
+def test_views_are_paired_by_id_whatever_their_order() -> None:
+    eye, ear = torch.arange(5.0), 10 * torch.arange(4.0)
+    pilots = PilotSet.paired({"eye": (list("dbace"), eye), "ear": (list("xabd"), ear)})
+    assert pilots.ids == ["a", "b", "d"]
+    assert pilots.of("eye").tolist() == [2, 1, 0]
+    assert pilots.of("ear").tolist() == [10, 20, 30]
+    more = pilots.with_view("nose", torch.tensor([7.0, 8.0, 9.0, 6.0]), list("dbaq"))
+    assert more.of("nose").tolist() == [9, 8, 7]
+    assert more.digest() == pilots.digest()
+
+
+def test_views_that_cannot_be_paired() -> None:
+    x = torch.zeros(2)
+    with pytest.raises(InputError, match="agent 'a' has pilots with the same id"):
+        PilotSet.paired({"a": (["u", "u"], x), "b": (["u", "v"], x)})
+    with pytest.raises(EmptyInputError, match=r"\['a', 'b'\] have no pilot id in common"):
+        PilotSet.paired({"a": (["u", "v"], x), "b": (["w", "x"], x)})
+    with pytest.raises(ShapeError, match="2 pilots need as many ids, got 3"):
+        PilotSet.paired({"a": (["u", "v", "w"], x), "b": (["u", "v"], x)})
+    paired = PilotSet.paired({"a": (["u", "v"], x)})
+    with pytest.raises(InputError, match="have ids, the view of agent 'b' has none"):
+        paired.with_view("b", x)
+    with pytest.raises(InputError, match="agent 'b' has not sensed 1 of the 2 pilots, 'v'"):
+        paired.with_view("b", x, ["u", "w"])

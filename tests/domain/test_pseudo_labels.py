@@ -64,6 +64,16 @@ def test_with_all_labels_it_is_cross_entropy() -> None:
     )
 
 
+def test_a_batch_with_all_labels_has_nothing_to_augment_strongly() -> None:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    data = (normal(1, 20, 1, 8, 8), torch.arange(20) % 3)
+    one = Agent("a", encoder, nn.Linear(2, 3), data=data)
+    loss = PseudoLabels()(one, one.data.train.batch(torch.arange(12)))
+    loss.backward()
+    assert float(encoder[1].weight.grad.abs().sum()) > 0
+
+
 def test_a_batch_without_labels_or_confidence_has_no_gradient() -> None:
     one = agent()
     batch = Batch(normal(4, 6, 4), torch.full((6,), UNLABELLED))

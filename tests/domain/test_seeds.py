@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sheafed.domain.seeds import derive, generator, permutation
+from sheafed.domain import seeds
+from sheafed.domain.seeds import derive, generator, permutation, secret_stream
 from sheafed.errors import InputError
 
 parts = st.lists(st.one_of(st.integers(), st.text(max_size=4)), max_size=4).map(tuple)
@@ -119,3 +120,22 @@ def test_global_random_state_is_neither_used_nor_touched() -> None:
 def test_default_device_has_no_say() -> None:
     with torch.device("meta"):
         assert permutation(4, 0).device.type == "cpu"
+
+
+def test_a_secret_stream_keeps_every_bit_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's keeps 32, so that four billion tries would find any secret."""
+    drawn, by_torch = [], []
+    for seed in (7, *(7 + 2**bit for bit in range(32, 63))):
+        monkeypatch.setattr(seeds, "derive", lambda *_, seed=seed: seed)
+        drawn.append(float(secret_stream(1).standard_normal()))
+        by_torch.append(float(torch.randn((), generator=generator(1))))
+    assert len(set(drawn)) == 32
+    assert len(set(by_torch)) == 1
+
+
+def test_a_secret_stream_follows_from_secret_and_purpose() -> None:
+    draws = [
+        secret_stream(*key).integers(2**60) for key in ((1, "a"), (1, "a"), (1, "b"), (2, "a"))
+    ]
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 3

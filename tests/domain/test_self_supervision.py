@@ -172,6 +172,11 @@ def test_nt_xent_by_a_loop() -> None:
     assert float(nt_xent(first, second, 0.2)) == pytest.approx(np.mean(losses))
 
 
+def test_one_input_has_nothing_to_be_told_from() -> None:
+    with pytest.raises(ShapeError, match="at least two inputs, got 1"):
+        nt_xent(normal(1, 1, 4), normal(2, 1, 4), 0.5)
+
+
 def test_nt_xent_sees_directions_alone() -> None:
     first, second = normal(7, 5, 3), normal(8, 5, 3)
     turned = torch.linalg.qr(normal(9, 3, 3))[0]

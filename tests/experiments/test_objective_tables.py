@@ -124,3 +124,23 @@ def test_a_network_with_every_kind_trains():
     assert set(run.evaluation.private) == {"b", "c", "d"}
     assert {receiver for _, receiver in run.evaluation.communication} == {"b", "c", "d"}
     assert ("a", "b") in run.evaluation.communication
+
+
+@pytest.mark.parametrize("name", ["vicreg", "simclr", "pseudo-labels"])
+@pytest.mark.parametrize("view", ["fourier", "profiles"])
+def test_what_is_no_image_is_not_shifted_or_turned(name, view):
+    with pytest.raises(ConfigError, match=rf"'a' cannot learn by '{name}'.*view '{view}'.*views ="):
+        build(own(objective=name, view=view))
+    still = {"name": name, "views": {"shift": 0, "rotation": 0, "erasing": 0}}
+    a, _ = agents_of(own(objective=still, view=view)).values()
+    with a.own_randomness():
+        assert a.objective(a, a.next_batch()).requires_grad
+
+
+def test_the_views_of_pseudo_labels():
+    a, _ = agents_of(own(objective="pseudo-labels")).values()
+    assert a.objective == PseudoLabels()
+    table = {"name": "pseudo-labels", "views": {"shift": 0.25, "noise": 0.2}}
+    a, _ = agents_of(own(objective=table)).values()
+    assert (a.objective.weak.shift, a.objective.weak.noise) == (0.25, 0)
+    assert (a.objective.strong.shift, a.objective.strong.noise) == (0.25, 0.2)

@@ -105,6 +105,28 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
     assert some == (0 if confidence == 0.999 else 3)
 
 
+def test_between_exchanges_the_last_beliefs_are_learnt_on() -> None:
+    method = SheafFRL(beliefs=Beliefs(confidence=0.4), pilots=20, exchange_every=3)
+    nodes = network(method)
+    wire = Wire(nodes)
+    shake_hands(nodes, wire.exchange)
+    one_round(nodes, wire.exchange, 0)
+    sent = wire.of_round(0)
+    for round in (1, 2):
+        for name, node in nodes.items():
+            head = copy.deepcopy(node.agent.head)
+            log = node.receive(round, {})
+            tensors = {j: sent[j, name].tensors for j in node.neighbours}
+            latents = [node.interpret(t["latents"], j) for j, t in tensors.items()]
+            beliefs = [t["beliefs"] for t in tensors.values()]
+            expected = by_hand(head, latents, beliefs, 0.4)
+            assert log["belief_loss"] == pytest.approx(expected, rel=1e-4)
+    nodes["a"].lose("b")
+    nodes["b"].lose("a")
+    assert "belief_loss" in nodes["a"].receive(2, {})  # c's
+    assert "belief_loss" not in nodes["b"].receive(2, {})
+
+
 def test_only_the_head_learns_from_beliefs() -> None:
     """With an objective that is constant, nothing but the head moves, and only its own."""
 

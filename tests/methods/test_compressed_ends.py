@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import SGD
 
 from sheafed import Beliefs, MapPolicy, SheafFRL, train
+from sheafed.domain.seeds import secret_stream
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods import DualAscent, IdentityMaps
 from sheafed.methods.compressed_ends import CompressedEnd, compressed_end
@@ -39,12 +40,10 @@ def latents() -> tuple[Tensor, Tensor]:
 
 
 def two_ends(edge_dim: int) -> tuple[CompressedEnd, CompressedEnd]:
-    def secret(seed: int) -> torch.Generator:
-        return torch.Generator().manual_seed(seed)
-
+    one, other = secret_stream(1), secret_stream(2)
     return (
-        compressed_end(LARGE, SMALL, edge_dim, is_head=True, secret=secret(1), solver=solve),
-        compressed_end(SMALL, LARGE, edge_dim, is_head=False, secret=secret(2), solver=solve),
+        compressed_end(LARGE, SMALL, edge_dim, is_head=True, secret=one, solver=solve),
+        compressed_end(SMALL, LARGE, edge_dim, is_head=False, secret=other, solver=solve),
     )
 
 

@@ -19,6 +19,7 @@ from torch.optim import SGD
 
 from sheafed import MapPolicy, SheafFRL
 from sheafed.domain.messages import Message
+from sheafed.domain.seeds import secret_stream
 from sheafed.errors import InputError
 from sheafed.exchange import decode, encode
 from sheafed.linalg.procrustes import misalignment, procrustes, residual
@@ -182,13 +183,13 @@ def test_homogeneous_ends_glue_in_one_fit_and_only_the_tail_fits() -> None:
 def test_secret_maps_are_isometries_and_differ_from_secret_to_secret() -> None:
     maps = []
     for seed in range(4):
-        stream = torch.Generator().manual_seed(seed)
+        stream = secret_stream(seed)
         end = strict_end(7, 12, is_head=False, secret=stream, solver=solve)
         assert end.map.shape == (12, 7)
         gram = (end.map.mT @ end.map).float()
         torch.testing.assert_close(gram, torch.eye(7), atol=1e-6, rtol=0)
         maps.append(end.map)
-        stream = torch.Generator().manual_seed(seed)
+        stream = secret_stream(seed)
         square = strict_end(12, 7, is_head=True, secret=stream, solver=solve)
         assert square.map.shape == (12, 12)
         maps.append(square.map[:, :7])
@@ -202,7 +203,7 @@ def test_secret_maps_are_uniform_in_sign() -> None:
     signs = {1: [], 4: []}
     for seed in range(60):
         for d, found in signs.items():
-            stream = torch.Generator().manual_seed(seed)
+            stream = secret_stream(seed)
             end = strict_end(d, d, is_head=True, secret=stream, solver=solve)
             found.append(float(torch.linalg.det(end.map)))
     for found in signs.values():
@@ -222,7 +223,7 @@ def test_strict_maps_of_one_agent_differ_from_neighbour_to_neighbour() -> None:
 
 def test_the_state_of_an_end_goes_there_and_back() -> None:
     def make(seed: int) -> End:
-        stream = torch.Generator().manual_seed(seed)
+        stream = secret_stream(seed)
         return strict_end(7, 12, is_head=False, secret=stream, solver=solve)
 
     end, other = make(0), make(1)

@@ -138,6 +138,24 @@ def test_a_batch_is_encoded_once(method: FedProto | ComFed) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_an_objective_with_two_views_is_pulled_too(method: FedProto | ComFed) -> None:
+    """Its only latents of the batch are constants for the head; the encoder must be pulled."""
+
+    def two_views(a: Agent, batch: Batch) -> Tensor:
+        a.encode(torch.cat([batch.inputs, batch.inputs]))
+        with torch.no_grad():
+            latents = a.encode(batch.inputs)
+        return nn.functional.cross_entropy(a.head(latents), batch.targets)
+
+    agents = [agent(name, 4, objective=two_views) for name in "ab"]
+    before = [[p.detach().clone() for p in a.encoder.parameters()] for a in agents]
+    training = Training(agents, [("a", "b")], method).run(6)
+    assert training.penalties() != []
+    for a, old in zip(agents, before, strict=True):
+        assert not all(map(torch.equal, a.encoder.parameters(), old))
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_an_objective_may_encode_by_itself(method: FedProto | ComFed) -> None:
     def bypass(a: Agent, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(a.head(a.encoder(batch.inputs)), batch.targets)

@@ -174,10 +174,17 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, load, n
 def test_timm_itself() -> None:
     pytest.importorskip("timm")
     torch.manual_seed(0)
-    encoder = load_timm("resnet10t", AsImages((3, 32, 32)))
-    one = Agent("a", encoder, data=images(4, 1, 8, 8), frozen=True)
-    assert one.dimension == 512
-    assert not one.learns
+    for prepare in (None, AsImages((3, 32, 32))):
+        encoder = load_timm("resnet10t", prepare)
+        one = Agent("a", encoder, data=images(4, 1, 8, 8), frozen=True)
+        assert one.dimension == 512
+        assert not one.learns
+
+
+@pytest.mark.parametrize("option", [{"in_chans": 1}, {"img_size": 64}])
+def test_timm_with_other_inputs_needs_to_be_told_how(option) -> None:
+    with pytest.raises(InputError, match=rf"another {next(iter(option))}.*prepare="):
+        load_timm("resnet10t", **option)
 
 
 def test_transformers_itself(tmp_path) -> None:
@@ -198,3 +205,6 @@ def test_transformers_itself(tmp_path) -> None:
     one = Agent("a", first, data=x, frozen=True)
     assert one.dimension == 8
     torch.testing.assert_close(one.encode(x), second.eval()(x))
+    tuned = Agent("b", load_huggingface(tmp_path, prepare=AsImages((3, 8, 8))), data=x)
+    assert all(module.training for module in tuned.encoder.modules())  # with its dropout
+    assert not any(module.training for module in first.modules())

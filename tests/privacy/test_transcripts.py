@@ -80,6 +80,25 @@ def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(precision: 
         torch.testing.assert_close(row, torch.stack(rows[index]).mean(0))
 
 
+def test_the_eavesdropper_hears_of_all_pilots_where_all_are_sent() -> None:
+    seen: list[bytes] = []
+    spy = Eavesdropper("b", "a", last=1)
+
+    def tap(data: bytes) -> None:
+        seen.append(data)
+        spy(data)
+
+    run = pair(SheafFRL(pilots=PER_ROUND, maps=MapPolicy(source="all")), tap)
+    node = run.nodes["b"]
+    *_, last = (m for m in map(decode, seen) if m.kind == "round" and m.sender == "b")
+    expected = last.tensors["all"].clone()
+    chosen = node.policy.select(last.round).indices
+    expected[chosen] = (expected[chosen] + last.tensors["latents"]) / 2
+    known, means = spy.pilots(node)
+    assert known.tolist() == list(range(PILOTS))
+    torch.testing.assert_close(means, expected)
+
+
 def test_an_eavesdropper_that_heard_nothing_says_so() -> None:
     run = pair(SheafFRL(pilots=PER_ROUND))
     with pytest.raises(EmptyInputError, match="from 'a' to 'b'"):

@@ -9,7 +9,7 @@ from sheafed.report.particulars import particulars
 AGENTS = [
     {"name": "ada", "widths": [8]},
     {"name": "bo", "widths": [8], "view": "fourier"},
-    {"name": "cy", "widths": [8], "view": "fourier", "objective": "simclr", "labels": False},
+    {"name": "cy", "widths": [8], "view": "fourier", "objective": "autoencoding", "labels": False},
 ]
 
 
@@ -21,6 +21,7 @@ def kept(tables):
 def test_plain_runs_have_none():
     assert particulars(kept({})) == []
     assert particulars(kept({"method": {"name": "comfed"}})) == []
+    assert particulars(kept({"method": {"channel": {}}})) == []
     assert particulars({}) == []
 
 
@@ -44,7 +45,7 @@ def test_what_a_channel_does():
 
 def test_who_learns_by_what_and_sees_what():
     assert particulars(kept({"model": {"agents": AGENTS}})) == [
-        "objective simclr for cy",
+        "objective autoencoding for cy",
         "view fourier for bo, cy",
         "no labels for cy",
     ]
@@ -64,6 +65,6 @@ def test_the_page_tells(tmp_path):
     config = kept({"method": {"edge_dim": 8}, "model": {"agents": AGENTS}})
     (tmp_path / "r" / "config.json").write_text(json.dumps(config))
     assert (
-        "With edge stalks of at most 8; objective simclr for cy; view fourier for bo, cy; "
+        "With edge stalks of at most 8; objective autoencoding for cy; view fourier for bo, cy; "
         "no labels for cy.</p>" in page([read_run(tmp_path / "r")])
     )

@@ -70,6 +70,19 @@ def test_neighbours_talk_as_in_the_evaluation(run: Run) -> None:
     assert torch.equal(run.send(z, "b", "b"), z)
 
 
+def test_neighbours_talk_directly_even_if_a_detour_promises_more() -> None:
+    run = run_of(SheafFRL(pilots=12, maps=ALL), (5, 5, 5, 5), [*LINE, ("a", "c"), ("b", "d")])
+    worst = max(mismatches(run.nodes), key=mismatches(run.nodes).get)
+    # A map that is wrong on purpose: any detour has less mismatch.
+    run.nodes[worst.tail].ends[worst.head].map = -run.nodes[worst.tail].ends[worst.head].map
+    assert route(run.nodes, *worst) == list(worst)
+    z = latents(run, worst.head)
+    sent = run.nodes[worst.head].transmit(z, worst.tail)
+    assert torch.equal(run.send(z, *worst), run.nodes[worst.tail].interpret(sent, worst.head))
+    with pytest.raises(UnknownAgentError, match="'z'"):
+        route(run.nodes, "z", "a")
+
+
 def test_the_mismatch_is_the_residual_in_the_smaller_space(run: Run) -> None:
     found = mismatches(run.nodes)
     assert set(found) == set(run.sheaf.edges)

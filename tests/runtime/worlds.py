@@ -33,7 +33,10 @@ Built = TypeVar("Built")
 
 METHODS: dict[str, Callable[[], Method]] = {
     "beliefs": lambda: SheafFRL(
-        penalty=DualAscent(tolerance=0.1, step=0.5), pilots=8, beliefs=Beliefs(confidence=0.3)
+        penalty=DualAscent(tolerance=0.1, step=0.5),
+        pilots=8,
+        beliefs=Beliefs(confidence=0.3),
+        exchange_every=3,
     ),
     "strict": lambda: SheafFRL(
         penalty=WarmUp(0.2, rounds=9),

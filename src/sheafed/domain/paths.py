@@ -1,14 +1,15 @@
 r"""Ways between agents that are not neighbours, and what a latent is expected to lose on them.
 
-A hop along an edge can lose in two ways, and neighbours know both. Their latents of the pilots may
-*disagree* where both have a say, in the smaller of the two spaces; and a smaller stalk has no
-*room* for all of a latent. Both are shares of the latent's energy, so that losses add up along a
-path.
+It can lose in two ways, and the agents on the way know both. At every hop neighbours may *disagree*
+about the pilots where both have a say, in the smaller of their two spaces. And the narrowest stalk
+has no *room* for all of a latent: what is lost there stays lost, whatever wider stalks add later.
+Both are shares of the latent's energy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 import networkx as nx
@@ -17,28 +18,20 @@ from sheafed.domain.graphs import Edge, orient_pair
 from sheafed.errors import EmptyInputError, GraphError, UnknownAgentError
 
 
-def hop_loss(mismatch: float, size: int, sender: int, receiver: int) -> float:
-    r"""Return the expected loss of one hop, $\mu + \max(0, \min(d, d_i) - d_j) / d$.
-
-    Args:
-        mismatch: $\mu$, the normalised residual of the edge in its smaller space.
-        size: $d$, of the latent that is under way: the dimension of the agent that encoded it. What
-            a larger stalk adds on the way cannot be lost.
-        sender: $d_i$ of the agent that the hop leaves.
-        receiver: $d_j$ of the one that it reaches.
-    """
-    return mismatch + max(0, min(size, sender) - receiver) / size
-
-
 def path_loss(
     path: Sequence[str], dims: Mapping[str, int], mismatch: Mapping[Edge, float]
 ) -> float:
-    """Return the expected loss of a path: the sum over its hops."""
+    r"""Return the expected loss of a path, $\sum_{ij} \mu_{ij} + (d - \min_i d_i) / d$.
+
+    Args:
+        path: from the agent that encoded the latent, which has $d$ numbers, to who is to read it.
+        dims: $d_i$, the stalk dimension of every agent.
+        mismatch: $\mu$ of every edge, the normalised residual in its smaller space.
+    """
     check_path(path, mismatch)
-    return sum(
-        hop_loss(mismatch[_edge(a, b, dims)], dims[path[0]], dims[a], dims[b])
-        for a, b in pairwise(path)
-    )
+    disagreement = sum(mismatch[_edge(a, b, dims)] for a, b in pairwise(path))
+    size = dims[path[0]]
+    return disagreement + (size - min(dims[name] for name in path)) / size
 
 
 def least_loss_path(
@@ -50,22 +43,26 @@ def least_loss_path(
         sender: who encoded the latent.
         receiver: who is to read it.
         dims: the stalk dimension of every agent.
-        mismatch: of every edge of the network, see `hop_loss`.
+        mismatch: of every edge of the network, see `path_loss`.
     """
     check_agents((sender, receiver), dims)
-    network: nx.DiGraph[str] = nx.DiGraph()
+    network: nx.Graph[str] = nx.Graph()
     network.add_nodes_from(dims)
-    for edge in sorted(mismatch):
-        for a, b in (edge, edge[::-1]):
-            loss = hop_loss(mismatch[edge], dims[sender], dims[a], dims[b])
-            network.add_edge(a, b, weight=loss)
-    try:
-        return list(nx.dijkstra_path(network, sender, receiver))
-    except nx.NetworkXNoPath as problem:
+    for (head, tail), loss in sorted(mismatch.items()):
+        network.add_edge(head, tail, weight=loss)
+    found = []
+    # For every width that the narrowest stalk may have: the least disagreement among those as wide.
+    for width in sorted(set(dims.values()), reverse=True):
+        if width <= min(dims[sender], dims[receiver]):
+            wide = network.subgraph(name for name in dims if dims[name] >= width)
+            with suppress(nx.NetworkXNoPath):
+                found.append(list(nx.dijkstra_path(wide, sender, receiver)))
+    if not found:
         raise GraphError(
             f"there is no path from {sender!r} to {receiver!r}: the network has fallen apart; join "
             "its parts"
-        ) from problem
+        )
+    return min(found, key=lambda path: path_loss(path, dims, mismatch))
 
 
 def check_path(path: Sequence[str], edges: Mapping[Edge, object]) -> None:

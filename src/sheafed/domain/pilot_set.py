@@ -55,13 +55,52 @@ class PilotSet:
             )
         return self.inputs[name]
 
-    def with_view(self, name: str, view: Tensor) -> "PilotSet":
-        """Return the set with one more agent's view of it."""
+    @classmethod
+    def paired(cls, views: Mapping[str, tuple[Sequence[str], Tensor]]) -> "PilotSet":
+        """Pair what agents have sensed by the ids of the events, whatever order each has.
+
+        Args:
+            views: of each agent, the ids of its rows and the rows. Events that somebody has not
+                sensed are left out; the others are put in the order of their ids.
+        """
+        for name, (ids, _) in views.items():
+            if len(set(ids)) != len(ids):
+                raise InputError(f"agent {name!r} has pilots with the same id; give each its own")
+        known = [set(ids) for ids, _ in views.values()]
+        common = sorted(set.intersection(*known)) if known else []
+        if not common:
+            raise EmptyInputError(
+                f"the agents {sorted(views)} have no pilot id in common; they cannot be aligned"
+            )
+        return cls({name: _in_order(view, common) for name, view in views.items()}, common)
+
+    def with_view(self, name: str, view: Tensor, ids: Sequence[str] | None = None) -> "PilotSet":
+        """Return the set with one more agent's view of it.
+
+        Args:
+            name: of the agent.
+            view: what it has sensed.
+            ids: of its rows, by which they are paired with those of the others; needed if these
+                have ids.
+        """
         if not isinstance(self.inputs, Mapping):
             raise InputError(
                 f"these pilots are the same for all; agent {name!r} cannot have a view of its "
                 "own, give a mapping by agent from the start"
             )
+        if self.ids is not None:
+            if ids is None:
+                raise InputError(
+                    f"these pilots have ids, the view of agent {name!r} has none, so nobody knows "
+                    "which row belongs to which; give PilotSet({name: rows}, ids)"
+                )
+            missing = sorted(set(self.ids) - set(ids))
+            if missing:
+                raise InputError(
+                    f"agent {name!r} has not sensed {len(missing)} of the {self.total} pilots, "
+                    f"{missing[0]!r} among them; give its view of all"
+                )
+            view = _in_order((ids, view), self.ids)
         return PilotSet({**self.inputs, name: view}, self.ids)
 
     def digest(self) -> str:
@@ -76,6 +115,15 @@ class PilotSet:
         if not isinstance(self.inputs, Mapping):
             content.update(np.ascontiguousarray(self.inputs.detach().cpu().numpy()).tobytes())
         return content.hexdigest()
+
+
+def _in_order(view: tuple[Sequence[str], Tensor], ids: Sequence[str]) -> Tensor:
+    """Return the rows with these ids."""
+    own, rows = view
+    if len(own) != len(rows):
+        raise ShapeError(f"{len(rows)} pilots need as many ids, got {len(own)}")
+    place = {identifier: row for row, identifier in enumerate(own)}
+    return rows[torch.tensor([place[identifier] for identifier in ids])]
 
 
 def as_pilot_set(given: Any) -> PilotSet:

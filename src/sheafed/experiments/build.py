@@ -145,7 +145,7 @@ def specs_of(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
 def views_of(
     experiment: Experiment, samples: DataSet, specs: Mapping[str, AgentSpec]
 ) -> dict[str, str]:
-    """Return what each agent sees; refuse what its encoder, or the data, cannot have."""
+    """Return what each agent sees; refuse what its encoder, objective or data cannot have."""
     views = dict.fromkeys(specs, "pixels") | {a.name: a.view for a in experiment.model.agents}
     for name, view in views.items():
         if view != "pixels" and len(samples.shape) != 3:
@@ -158,6 +158,13 @@ def views_of(
             raise ConfigError(
                 f"agent {name!r} cannot have the encoder 'cnn': its view {view!r} has the shape "
                 f"{shape}, which is no image; take 'mlp'"
+            )
+        goal = experiment.model.objective_of(name)
+        if goal.needs_images and (view != "pixels" or len(samples.shape) != 3):
+            raise ConfigError(
+                f"agent {name!r} cannot learn by {goal.name!r} as it is: that shifts, turns and "
+                f"erases parts of images, and the view {view!r} of {samples.name} is none; give "
+                "it views = { shift = 0, rotation = 0, erasing = 0 }, which leaves the noise"
             )
     return views
 

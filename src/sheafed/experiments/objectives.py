@@ -23,11 +23,35 @@ from sheafed.experiments.tables import Count, Fraction, NotNegative, Positive, T
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
+class ViewsTable(Table):
+    """What changes an image from one view of it to the other; see `Augmentation`."""
+
+    shift: Fraction = 0.125
+    rotation: Annotated[float, Field(ge=0, le=180)] = 10.0
+    erasing: Fraction = 0.25
+    noise: NotNegative = 0.05
+
+    @property
+    def move(self) -> bool:
+        """Whether they need images: noise alone suits any inputs."""
+        return bool(self.shift or self.rotation or self.erasing)
+
+    def build(self) -> Augmentation:
+        """Return the augmentation."""
+        return Augmentation(**self.model_dump())
+
+
 class Goal(Table, ABC):
     """What the tables of objectives share."""
 
     needs_labels: ClassVar[bool] = False
     name: str
+
+    @property
+    def needs_images(self) -> bool:
+        """Whether inputs are shifted, turned or erased in part."""
+        views = getattr(self, "views", None)
+        return views is not None and views.move
 
     @abstractmethod
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
@@ -57,10 +81,13 @@ class PseudoLabelsTable(Goal):
     """The fraction of training labels that the agent knows; at least one of each class it has."""
     confidence: Fraction = 0.95
     weight: NotNegative = 1.0
+    views: ViewsTable = ViewsTable(rotation=15.0, noise=0.1)
+    """The strong ones; the weak are only shifted."""
 
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
         """Return the objective."""
-        return PseudoLabels(self.confidence, self.weight)
+        weak = Augmentation(self.views.shift, rotation=0, erasing=0, noise=0)
+        return PseudoLabels(self.confidence, self.weight, weak, self.views.build())
 
 
 class AutoencodingTable(Goal):
@@ -73,19 +100,6 @@ class AutoencodingTable(Goal):
     def build(self, latent: int, inputs: Sequence[int]) -> Objective:
         """Return the objective."""
         return Autoencoding(models.decoder(latent, inputs, self.widths))
-
-
-class ViewsTable(Table):
-    """What changes an image from one view of it to the other; see `Augmentation`."""
-
-    shift: Fraction = 0.125
-    rotation: Annotated[float, Field(ge=0, le=180)] = 10.0
-    erasing: Fraction = 0.25
-    noise: NotNegative = 0.05
-
-    def build(self) -> Augmentation:
-        """Return the augmentation."""
-        return Augmentation(**self.model_dump())
 
 
 class VICRegTable(Goal):

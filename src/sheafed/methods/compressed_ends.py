@@ -29,7 +29,7 @@ soon as both ends have fitted once.
 
 from typing import Literal
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from sheafed.methods.maps import End, Solver, TransportEnd, random_isometry
@@ -45,7 +45,7 @@ def compressed_end(
     edge_dim: int,
     *,
     is_head: bool,
-    secret: torch.Generator,
+    secret: np.random.Generator,
     solver: Solver,
 ) -> CompressedEnd:
     """Return an end with a secret random projection; fits come in turn, the tail's first.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -221,7 +222,7 @@ def homogeneous_end(dimension: int, *, is_head: bool, solver: Solver) -> End:
 
 
 def strict_end(
-    dimension: int, other: int, *, is_head: bool, secret: torch.Generator, solver: Solver
+    dimension: int, other: int, *, is_head: bool, secret: np.random.Generator, solver: Solver
 ) -> End:
     """Return an end of the strict protocols: a secret random map, then fits in turn.
 
@@ -234,9 +235,9 @@ def strict_end(
     return TransportEnd(initial, turn=turn, fitted=is_head, solver=solver)
 
 
-def random_isometry(rows: int, columns: int, secret: torch.Generator) -> Tensor:
+def random_isometry(rows: int, columns: int, secret: np.random.Generator) -> Tensor:
     """Return a uniformly random matrix with orthonormal columns, in double precision."""
-    q, r = torch.linalg.qr(torch.randn(rows, columns, generator=secret).double())
+    q, r = torch.linalg.qr(torch.from_numpy(secret.standard_normal((rows, columns))))
     isometry: Tensor = q * r.diagonal().sign()  # Q alone is always 1 for d = 1, i.e. no secret
     # LAPACK's layout would be another after a checkpoint, and BLAS would round otherwise.
     return isometry.contiguous()

@@ -186,7 +186,7 @@ class Node(ABC):
         return iter(())
 
     def follow(self, round: int, inbox: Mapping[str, Message]) -> None:
-        """Refit the maps of the edges to neighbours that train while this agent rests."""
+        """Refit the maps of the edges to these neighbours, and let them change nothing else."""
 
     # Communication
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sheafed.domain.gaussian_mechanism import mu_of
-from sheafed.domain.seeds import derive
+from sheafed.domain.seeds import secret_stream
 from sheafed.errors import InputError
 
 
@@ -71,9 +71,7 @@ def noise_stream(
 
     It follows from the latents too. A round that is run again after a crash then sends the same
     bytes, or, if the latents have become others, fresh noise: with the old one, the difference of
-    the two messages would be that of the latents. Torch's generator keeps 32 bits of a seed, which
-    can be tried out; this one keeps all 63.
+    the two messages would be that of the latents.
     """
     digest = blake2b(latents.contiguous().numpy().tobytes(), digest_size=16).hexdigest()
-    seed = derive(secret, name, "noise", what, round, digest)
-    return np.random.Generator(np.random.Philox(seed))
+    return secret_stream(secret, name, "noise", what, round, digest)

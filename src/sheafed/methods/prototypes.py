@@ -142,8 +142,9 @@ def listen(node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, M
 def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the objective on the next batch, the latents `(n, d)` it computed, and the labels.
 
-    The batch is encoded once, by the objective; an objective that does not use `agent.encode`
-    gets the latents encoded beside it, deterministically, so that no random number is drawn.
+    The batch is encoded once, by the objective. Where that does not give a latent per sample that
+    a gradient can go back from (an objective without `agent.encode`, or with two views of each
+    input), they are encoded beside it, deterministically, so that no random number is drawn.
     """
     agent = node.agent
     batch = agent.next_batch()
@@ -152,7 +153,7 @@ def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor,
         loss = agent.objective(agent, batch)
     check_loss(node.agent, loss, round, batch)
     for latents in encoded:
-        if len(latents) == len(targets):
+        if len(latents) == len(targets) and latents.requires_grad:
             return loss, latents, targets
     with agent.inference():
         return loss, agent.encode(batch.inputs), targets

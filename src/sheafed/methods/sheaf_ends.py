@@ -9,7 +9,7 @@ import torch
 
 from sheafed.domain.graphs import Edge
 from sheafed.domain.pilots import PilotPolicy
-from sheafed.domain.seeds import generator
+from sheafed.domain.seeds import secret_stream
 from sheafed.errors import UndeterminedMapWarning
 from sheafed.methods.compressed_ends import compressed_end
 from sheafed.methods.maps import (
@@ -33,7 +33,7 @@ def make_end(method: SheafFRL, setting: Setting, neighbour: str, edge: Edge, oth
     d, is_head = setting.agent.dimension, edge.head == setting.agent.name
     # Nobody else has the problem of a transporting end: remembering it would only cost memory.
     alone = solve if isinstance(method.solver, SharedSolver) else method.solver
-    secret = generator(setting.secret, setting.agent.name, "map", neighbour)
+    secret = secret_stream(setting.secret, setting.agent.name, "map", neighbour)
     if method.edge_dim is not None:  # whatever the privacy: nothing raw is ever sent
         e = method.edge_dim
         end: End = compressed_end(d, other, e, is_head=is_head, secret=secret, solver=alone)

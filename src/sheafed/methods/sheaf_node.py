@@ -57,6 +57,7 @@ class SheafNode(Node):
         self.shows_pilots = method.noise is None
         # A newcomer's maps are fitted to exact latents, once at each end.
         self.neighbours_may_change = method.noise is None and method.edge_dim is None
+        self._believed: dict[str, tuple[Tensor, Tensor]] = {}
         self._own: Tensor | None = None
         self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
@@ -95,6 +96,7 @@ class SheafNode(Node):
         """Forget also what was gathered on the edge."""
         super().lose(neighbour)
         del self.weights[neighbour]
+        self._believed.pop(neighbour, None)
         self.fits.running.pop(neighbour, None)
 
     def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
@@ -112,7 +114,6 @@ class SheafNode(Node):
         """Refit the maps of those edges, as in a round, and nothing else."""
         if self.fits.is_exchanged(round):
             self._fit_maps(round, self._heard(round, inbox))
-            self._own = self._fitted_to = None
 
     # A round
 
@@ -160,6 +161,11 @@ class SheafNode(Node):
             for j, message in messages.items()
             if self.ends[j].fitted and in_frame(message)
         }
+        self._believed = {
+            j: (target, messages[j].tensors[BELIEFS])
+            for j, target in targets.items()
+            if self.peers[j]["classes"]
+        }
         log = self._descend(round, messages, targets)
         self._own = self._fitted_to = None
         return log
@@ -201,7 +207,7 @@ class SheafNode(Node):
         with self.agent.own_randomness():
             loss = self.local_loss(round)
             log["loss"] = float(loss.detach())
-            belief_loss = self._belief_loss(messages, targets)
+            belief_loss = self._belief_loss()
             if belief_loss is not None:
                 loss = loss + belief_loss
                 log["belief_loss"] = float(belief_loss.detach())
@@ -239,27 +245,28 @@ class SheafNode(Node):
             good[j] = read
         return good
 
-    def _belief_loss(
-        self, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
-    ) -> Tensor | None:
-        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j)."""
-        believers = [j for j in targets if self.peers[j]["classes"]]
-        if self.method.beliefs is None or self.agent.head is None or not believers:
+    def _belief_loss(self) -> Tensor | None:
+        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j).
+
+        Between exchanges those of the last one are learnt on: they are older, and cost no bytes.
+        """
+        if self.method.beliefs is None or self.agent.head is None or not self._believed:
             return None
-        whitening = self.whitening.eval()
-        latents = torch.cat([whitening.colour(targets[j]) for j in believers])
-        beliefs = torch.cat([messages[j].tensors[BELIEFS] for j in believers])
+        targets, beliefs = (torch.cat(part) for part in zip(*self._believed.values(), strict=True))
+        latents = self.whitening.eval().colour(targets)
         return self.method.beliefs.loss(self.agent.head, latents, beliefs)
 
     # State
 
     def state(self) -> dict[str, Any]:
-        """Return whitening, maps, running cross-covariances and penalty weights."""
+        """Return whitening, maps, running cross-covariances, penalty weights, what is believed."""
+        lasting = self.method.exchange_every > 1  # else every round has beliefs of its own
         return {
             "whitening": dict(self.whitening.state_dict()),
             "ends": {j: end_state(end) for j, end in self.ends.items()},
             "running": dict(self.fits.running),
             "weights": dict(self.weights),
+            "believed": {j: list(both) for j, both in self._believed.items()} if lasting else {},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +276,7 @@ class SheafNode(Node):
             load_end_state(end, state["ends"][j])
         self.fits.running = dict(state["running"])
         self.weights = dict(state["weights"])
+        self._believed = {j: (both[0], both[1]) for j, both in state["believed"].items()}
 
     # Helpers
 

@@ -50,7 +50,11 @@ class Eavesdropper:
             selection = node.policy.select(message.round)
             if selection.groups is not None:
                 raise InputError("prototype pilots are means of inputs: there is none to pair with")
-            sums[selection.indices] += node.wire.unpack(message, "latents").tensors["latents"]
+            tensors = node.wire.unpack(message, "latents", "all").tensors
+            sums[selection.indices] += tensors["latents"]
             counts[selection.indices] += 1
+            if "all" in tensors:
+                sums += tensors["all"]
+                counts += 1
         known = counts[:, 0].nonzero()[:, 0]
         return known, sums[known] / counts[known]

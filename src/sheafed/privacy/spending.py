@@ -17,7 +17,11 @@ class Spent:
     release: float
     """Of one pilot's white latent in one message: what was asked for."""
     pilot: float
-    """Of the latents of that pilot that was sent most often, in all its releases."""
+    """Of the latents of that pilot that was sent most often, in all its releases.
+
+    Given all that is sent of the other pilots, on which it has an influence by batch statistics
+    and the gluing penalty: that is not counted here.
+    """
     agent: float | None
     """Of everything about the agent, its training data included, in the whole transcript.
 
@@ -30,7 +34,8 @@ class Spent:
 def spent(node: SheafNode, rounds: int) -> Spent | None:
     """Return what an agent's noise amounts to after some rounds; None if it adds none.
 
-    Neighbours do not count: they all get the same noise, only turned.
+    Neighbours do not count: they all get the same noise, only turned. Rounds that were repeated
+    after a crash do, if the latents had become others: they are releases of their own.
     """
     method, noise = node.method, node.method.noise
     if noise is None:

@@ -17,8 +17,8 @@ def _of_the_method(method: Record) -> Iterator[str]:
         yield "strict protocol"
     if method.get("beliefs") is not None:
         yield "beliefs"
-    if channel := method.get("channel"):
-        yield f"channel with {', '.join(_of_the_channel(channel))}"
+    if disturbances := list(_of_the_channel(method.get("channel") or {})):
+        yield f"channel with {', '.join(disturbances)}"
     if method.get("edge_dim") is not None:
         yield f"edge stalks of at most {method['edge_dim']}"
     if noise := method.get("noise"):

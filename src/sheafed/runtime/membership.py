@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-import networkx as nx
 import torch
 
 from sheafed.domain.agent import Agent
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilot_set import PilotSet, as_pilot_set
 from sheafed.domain.seeds import derive
-from sheafed.errors import DisconnectedWarning, GraphError, InputError, UnknownAgentError
+from sheafed.errors import InputError, UnknownAgentError
 from sheafed.exchange import Exchange, LocalExchange
 from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, Setting, latent_dtype
 from sheafed.runtime.after_training import align_after_training
 from sheafed.runtime.callbacks import append_record
 from sheafed.runtime.group import Alone
+from sheafed.runtime.membership_checks import (
+    check_membership,
+    check_newcomer,
+    check_resumable,
+    is_homogeneous,
+    warn_if_apart,
+)
 from sheafed.runtime.profiles import profile
 from sheafed.runtime.resume import save, save_weights
 from sheafed.runtime.run import Run
 from sheafed.runtime.train import METRICS, Log, measure, one_round, write_results
 
-Others = Literal["undisturbed", "training"]
+Others = Literal["resting", "undisturbed", "training"]
 
 
 def join(
@@ -37,23 +42,23 @@ def join(
     *,
     pilots: Any = None,
     epochs: int = 0,
-    others: Others = "undisturbed",
+    others: Others = "resting",
     ceiling: bool = True,
 ) -> None:
     """Let an agent join; see `Run.join`."""
     began = time.monotonic()
-    _check_membership(run)
-    _check_newcomer(run, agent, neighbours)
+    check_membership(run)
+    check_newcomer(run, agent, neighbours)
     if not isinstance(epochs, int) or epochs < 0:
         raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
     if others not in get_args(Others):
         raise InputError(f"others must be one of {', '.join(get_args(Others))}, got {others!r}")
-    homogeneous = _is_homogeneous(run) and all(
+    homogeneous = is_homogeneous(run) and all(
         node.agent.dimension == agent.dimension for node in run.nodes.values()
     )
     graph = run.graph.copy()
     graph.add_edges_from((agent.name, j) for j in neighbours)
-    _check_resumable(run, graph, [agent, *run.agents.values()])
+    check_resumable(run, graph, [agent, *run.agents.values()])
 
     newcomer = _program(run, agent, neighbours, _pilots_for(run, agent.name, pilots), homogeneous)
     newcomer.fit_whitening()  # before anybody is told: it fails if the pilots are none for this one
@@ -65,8 +70,7 @@ def join(
     run.nodes = dict(sorted({**run.nodes, agent.name: newcomer}.items()))
     run.profiles = dict(sorted({**run.profiles, agent.name: profile(agent, home=0)}.items()))
     run.graph = graph
-    if isinstance(run.pilots.inputs, Mapping):
-        run.pilots = run.pilots.with_view(agent.name, newcomer.setting.pilots.of(agent.name))
+    run.pilots = newcomer.setting.pilots
     run.whitenings = {}  # nobody has measured them of this network
     _record(run, agent.name, {}, ceiling)
     if epochs:
@@ -78,7 +82,7 @@ def join(
 
 def leave(run: Run, name: str) -> Agent:
     """Let an agent leave; see `Run.leave`."""
-    _check_membership(run)
+    check_membership(run)
     if name not in run.nodes:
         raise UnknownAgentError(f"there is no agent {name!r} to leave, only {sorted(run.nodes)}")
     if len(run.nodes) == 1:
@@ -86,7 +90,7 @@ def leave(run: Run, name: str) -> Agent:
     graph = run.graph.copy()
     graph.remove_node(name)
     rest = [agent for other, agent in run.agents.items() if other != name]
-    _check_resumable(run, graph, rest)
+    check_resumable(run, graph, rest)
 
     node = run.nodes[name]
     for j in node.neighbours:
@@ -98,7 +102,7 @@ def leave(run: Run, name: str) -> Agent:
     if run.evaluation is not None:  # what was measured of the others still holds
         run.evaluation = run.evaluation.without(name)
     _write(run)
-    _warn_if_apart(graph, name)
+    warn_if_apart(graph, name)
     return node.agent
 
 
@@ -161,17 +165,40 @@ def _train_on(
     for _ in range(epochs * run.rounds_per_epoch):
         if others == "training":
             log = one_round(run.nodes, exchange, run.rounds)
+        elif others == "undisturbed":
+            log = _round_beside(newcomer, run.nodes, exchange, run.rounds)
         else:
             log = _round_of(newcomer, hosts, exchange, run.rounds)
         run.rounds += 1
         for key, value in log.items():
             totals.setdefault(key, []).append(value)
-    if others == "training":
-        align_after_training(run.nodes, exchange, run.rounds - 1)
+    if others != "resting":
+        # On another exchange: this one has had alignments, perhaps of the same round.
+        align_after_training(
+            run.nodes, LocalExchange(list(run.nodes), ledger=run.ledger), run.rounds - 1
+        )
     else:
         newcomer.fit_whitening()
         _fit_maps(newcomer, hosts, exchange, run.rounds)
     return totals
+
+
+def _round_beside(newcomer: Node, nodes: Mapping[str, Node], exchange: Exchange, round: int) -> Log:
+    """Let all take a step, the others as if the newcomer were not there; return what it logs."""
+    name, log = newcomer.name, {}
+    for node in nodes.values():
+        exchange.send(node.send(round))
+    exchange.settle(round, ROUND)
+    for j, node in nodes.items():
+        inbox = exchange.receive(j, round, ROUND, node.neighbours)
+        if j == name:
+            log = node.receive(round, inbox)
+        else:
+            heard = {sender: message for sender, message in inbox.items() if sender != name}
+            if name in inbox:
+                node.follow(round, {name: inbox[name]})
+            node.receive(round, heard)
+    return log
 
 
 def _round_of(newcomer: Node, hosts: Mapping[str, Node], exchange: Exchange, round: int) -> Log:
@@ -205,7 +232,7 @@ def _write(run: Run) -> None:
         write_results(run, run.out, Alone())
 
 
-# What can be
+# How the newcomer comes
 
 
 def _program(
@@ -228,78 +255,10 @@ def _pilots_for(run: Run, name: str, given: Any) -> PilotSet:
     """Return the pilots as the newcomer has them; the handshake finds out if they are others."""
     if given is None:
         pilots = run.pilots
-    elif isinstance(run.pilots.inputs, Mapping) and not isinstance(given, PilotSet):
-        pilots = run.pilots.with_view(name, torch.as_tensor(given))
+    elif isinstance(run.pilots.inputs, Mapping):
+        own = given if isinstance(given, PilotSet) else PilotSet(torch.as_tensor(given))
+        pilots = run.pilots.with_view(name, own.of(name), own.ids)
     else:
         pilots = as_pilot_set(given)
     pilots.of(name)
     return pilots
-
-
-def _is_homogeneous(run: Run) -> bool:
-    """Whether the network follows the protocol for one latent size. It can cease to, not begin."""
-    return all(node.setting.homogeneous for node in run.nodes.values())
-
-
-def _check_membership(run: Run) -> None:
-    elsewhere = sorted(set(run.profiles) - set(run.nodes))
-    if elsewhere:
-        raise InputError(
-            f"agents {elsewhere} live in other processes; resume the run in one to let agents come "
-            "and go"
-        )
-    if run.rounds < run.epochs * run.rounds_per_epoch and not run.stopped:
-        raise InputError(
-            f"the training is in round {run.rounds} of {run.epochs * run.rounds_per_epoch}; agents "
-            "can come and go when it has ended"
-        )
-    if not all(node.neighbours_may_change for node in run.nodes.values()):
-        raise InputError(
-            f"{run.method}, as it was trained, has no way to let agents come and go; Sheaf-FRL "
-            "without noise and edge_dim has, and non-cooperative training"
-        )
-
-
-def _check_newcomer(run: Run, agent: Agent, neighbours: Collection[str]) -> None:
-    if agent.name in run.nodes:
-        raise InputError(
-            f"there is an agent {agent.name!r} already, beside {sorted(run.nodes)}; give the "
-            "newcomer another name"
-        )
-    if isinstance(neighbours, str) or not neighbours:
-        raise GraphError(
-            f"agent {agent.name!r} needs a list of at least one neighbour, got {neighbours!r}; "
-            f"choose among {sorted(run.nodes)}"
-        )
-    unknown = sorted(set(neighbours) - set(run.nodes))
-    if unknown:
-        raise UnknownAgentError(
-            f"agent {agent.name!r} cannot join {unknown}, who are not among {sorted(run.nodes)}"
-        )
-
-
-def _check_resumable(run: Run, graph: nx.Graph[str], agents: Collection[Agent]) -> None:
-    """Refuse a change after which a resumed run would take another protocol for the old edges."""
-    uniform = len({agent.dimension for agent in agents}) == 1
-    standard = next(iter(run.nodes.values())).agreement().get("privacy") == "standard"
-    if run.out is not None and standard and graph.edges and uniform != _is_homogeneous(run):
-        then, now = ("several", "one") if uniform else ("one", "several")
-        raise InputError(
-            f"the agents in {run.out} have {then} latent size{'s' * uniform}, and would have {now} "
-            "now, for which there is another protocol: the run could not be resumed; train "
-            "without out, or take privacy='strict', which has one for both"
-        )
-
-
-def _warn_if_apart(graph: nx.Graph[str], left: str) -> None:
-    parts: Iterator[list[str]] = map(sorted, nx.connected_components(graph))
-    listed = sorted(parts, key=lambda part: (len(part), part))
-    if len(listed) > 1:
-        alone = [part[0] for part in listed if len(part) == 1]
-        warnings.warn(
-            f"without {left!r} the network falls apart into {listed}"
-            + (f"; {alone} have no neighbour any more" if alone else "")
-            + "; join them to others to go on together",
-            DisconnectedWarning,
-            stacklevel=4,
-        )

@@ -116,8 +116,8 @@ class Run:
     ) -> Tensor:
         """Return the sender's latents `(n, d)` as the receiver's head reads them, `(n, d')`.
 
-        Agents that are not neighbours talk along a path: the given one, or that of least expected
-        loss (see `sheafed.runtime.strangers`).
+        Neighbours talk directly, others along the path of least expected loss (see
+        `sheafed.runtime.strangers`), and all along a path that is given.
         """
         self._need_all_maps()
         way = list(route(self.nodes, sender, receiver) if path is None else path)
@@ -139,7 +139,7 @@ class Run:
         *,
         pilots: Any = None,
         epochs: int = 0,
-        others: Literal["undisturbed", "training"] = "undisturbed",
+        others: Literal["resting", "undisturbed", "training"] = "resting",
         ceiling: bool = True,
     ) -> None:
         """Let an agent join when training has ended: it is understood by its neighbours at once.
@@ -151,10 +151,12 @@ class Run:
         Args:
             agent: the newcomer, trained or not. Its random streams start anew, from the run's seed.
             neighbours: whom it talks to.
-            pilots: its view of the pilots, row by row, where agents have views of their own.
+            pilots: its view of the pilots, where agents have views of their own: row by row, or
+                a `PilotSet` with ids, by which it is paired with theirs.
             epochs: how long it trains on with them.
-            others: what they do then: `"undisturbed"`, they answer and refit the maps of the new
-                edges, and not a bit of anything else changes; `"training"`, all train on.
+            others: what they do then: `"resting"`, they answer and refit the maps of the new
+                edges, and not a bit of anything else changes; `"undisturbed"`, they train on and
+                do just that beside it, as if nobody had come; `"training"`, all train together.
             ceiling: also measure what perfect maps would give (see `evaluate`).
         """
         from sheafed.runtime import membership  # which needs this class

@@ -54,6 +54,8 @@ class Augmentation:
                 "encoder, or give Augmentation(shift=0, rotation=0, erasing=0), or your own"
             )
         n, size = len(images), torch.tensor(images.shape[2:])
+        if n == 0:  # which grid_sample refuses
+            return images
         if self.shift or self.rotation:
             angles = math.radians(self.rotation) * (2 * torch.rand(n) - 1)
             most = (self.shift * size).round()

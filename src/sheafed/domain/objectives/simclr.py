@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sheafed.domain.objectives.augmentations import Augment, Augmentation, encode_two_views
 from sheafed.domain.samples import Batch
-from sheafed.errors import InputError
+from sheafed.errors import InputError, ShapeError
 
 if TYPE_CHECKING:
     from sheafed.domain.agent import Agent
@@ -23,6 +23,10 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     \tau)}$.
     """
     n = len(first)
+    if n < 2:
+        raise ShapeError(
+            f"a contrast needs embeddings of at least two inputs, got {n}; give larger batches"
+        )
     directions = nn.functional.normalize(torch.cat([first, second]), dim=1)
     scores = directions @ directions.mT / temperature
     others = scores.masked_fill(

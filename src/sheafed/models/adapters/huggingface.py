@@ -104,4 +104,5 @@ def load_huggingface(
             "'sheafed[pretrained]'"
         ) from problem
     model = transformers.AutoModel.from_pretrained(str(place), local_files_only=not download)
-    return HuggingFaceEncoder(model, pooling, prepare)
+    # It comes in inference mode, in which fine-tuning would go without dropout.
+    return HuggingFaceEncoder(model.train(), pooling, prepare)

@@ -50,8 +50,15 @@ def load_timm(
         prepare: see `TimmEncoder`.
         pretrained: whether to download its weights. Weights in a file of yours are read by
             `checkpoint_path=...` instead.
-        options: what else `timm.create_model` takes.
+        options: what else `timm.create_model` takes. With `in_chans` or `img_size` give `prepare`:
+            the model does not say then what inputs it takes.
     """
+    changed = sorted({"in_chans", "img_size"} & set(options))
+    if changed and prepare is None:
+        raise InputError(
+            f"the model {name!r} with another {' and '.join(changed)} does not say what inputs it "
+            "takes; give prepare=AsImages(size, mean, std), or nn.Identity() for inputs that fit"
+        )
     try:
         import timm
     except ImportError as problem:
