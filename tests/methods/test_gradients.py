@@ -491,20 +491,53 @@ def test_an_agent_without_a_head_neither_believes_nor_is_believed() -> None:
 # Exchanges every few rounds
 
 
+@protocols
+@whitenings
+def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
+    protocol, whitening
+) -> None:
+    net = build(protocol, whitening, MapPolicy(decay=0.5), exchange_every=3)
+    for first in (0, 3):
+        play(net, first)
+        heard = {
+            name: [h.latents.clone() for h in node._standing.values()]
+            for name, node in net.nodes.items()
+        }
+        pulled = 0
+        for number in (first + 1, first + 2):
+            step = play(net, number)
+            step.number = first  # whose pilots they are
+            for name, targets in heard.items():
+                values = [x.clone().requires_grad_() for x in step.old[name]]
+                own = step.latents(name, values)
+                total = sum((own - target).square().sum() for target in targets)
+                scale = LAMBDA / (2 * K * net.dimension(name))
+                moved = step.moved(name)
+                if targets:
+                    expected = torch.autograd.grad(scale * total, values)
+                    pulled += 1
+                else:  # nobody in a frame that can be read
+                    expected = [torch.zeros_like(x) for x in moved]
+                for found, right in zip(moved, expected, strict=True):
+                    torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-10)
+        assert pulled >= len(net.nodes)
+    sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
+    assert sent == {0, 3}
+
+
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_rounds_between_exchanges_follow_the_objective_alone(every: int) -> None:
-    """n steps on n batches per exchange; the penalty enters the first only."""
+def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(every: int) -> None:
+    """n steps on n batches per exchange."""
     rate, calls = 0.1, []
 
     def pull(agent: Agent, batch) -> Tensor:
         calls.append((agent.name, batch.inputs))
         return sum(0.5 * p.square().sum() for p in agent.parameters)
 
-    method = SheafFRL(penalty=LAMBDA, pilots=K, exchange_every=every)
-    penalty = play(network(curved_agents(MIXED), method), 0)  # rate 1, objective 0
+    method = SheafFRL(penalty=0.0, pilots=K, exchange_every=every)
     net = network(curved_agents(MIXED, objective=pull, rate=rate, batch_size=2), method)
-    step = play(net, 0)
-    for round in range(1, every):
+    old = net.parameters()
+    for round in range(every):
         net.round(round)
     for name, node in net.nodes.items():
         assert node.agent.steps == every
@@ -513,10 +546,9 @@ def test_rounds_between_exchanges_follow_the_objective_alone(every: int) -> None
         # 8 samples in batches of 2: four different batches, then a new pass.
         rows = torch.cat(batches[:4])
         assert len(rows.unique(dim=0)) == min(2 * every, 8)
-        now = parameters(node.agent.encoder)
-        for old, new, g in zip(step.old[name], now, penalty.moved(name), strict=True):
-            expected = (old - rate * (old + g)) * (1 - rate) ** (every - 1)
-            torch.testing.assert_close(new, expected, rtol=1e-10, atol=1e-13)
+        for before, now in zip(old[name], parameters(node.agent.encoder), strict=True):
+            expected = before * (1 - rate) ** every
+            torch.testing.assert_close(now, expected, rtol=1e-10, atol=1e-13)
     net.round(every)
     sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
     assert sent == {0, every}

@@ -33,8 +33,9 @@ class SheafFRL:
             `sheafed.domain.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         beliefs: `Beliefs()` to exchange them, None for the paper's method.
-        exchange_every: rounds from one exchange to the next; in the others every agent takes a
-            step on its own objective alone, and nothing is sent.
+        exchange_every: rounds from one exchange to the next. Between them nothing is sent and no
+            map is fitted, but what was heard last stands: own latents of the same pilots are
+            pulled to it, and its beliefs are learnt.
         precision: how exactly latents cross the wire, `"full"`, `"half"` or `"byte"` (see
             `sheafed.methods.precision`). Beliefs are sent by half if latents are not in full.
         channel: over which latents are transmitted (see `sheafed.domain.channels`); None for a

@@ -7,7 +7,7 @@ stringent privacy): they differ in the ends of the edges only (`sheafed.methods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -36,6 +36,17 @@ OTHER_PILOTS = "other pilots"
 """The field that marks an earlier round's message whose pilots were not those of this one."""
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What a neighbour has said of some pilots."""
+
+    latents: Tensor
+    """As the receiver reads them, in its own white space."""
+    comparable: bool
+    """Whether the pilots are those of which the receiver has own latents."""
+    beliefs: Tensor | None
+
+
 class SheafNode(Node):
     """Sheaf-FRL from the point of view of one agent."""
 
@@ -57,7 +68,7 @@ class SheafNode(Node):
         self.shows_pilots = method.noise is None
         # A newcomer's maps are fitted to exact latents, once at each end.
         self.neighbours_may_change = method.noise is None and method.edge_dim is None
-        self._believed: dict[str, tuple[Tensor, Tensor]] = {}
+        self._standing: dict[str, Heard] = {}
         self._own: Tensor | None = None
         self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
@@ -96,7 +107,7 @@ class SheafNode(Node):
         """Forget also what was gathered on the edge."""
         super().lose(neighbour)
         del self.weights[neighbour]
-        self._believed.pop(neighbour, None)
+        self._standing.pop(neighbour, None)
         self.fits.running.pop(neighbour, None)
 
     def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
@@ -124,10 +135,7 @@ class SheafNode(Node):
     def _tell(self, round: int, neighbours: Iterable[str], *, learning: bool) -> Iterator[Message]:
         if not self.fits.is_exchanged(round):
             return
-        selection = self.policy.select(round)
-        with torch.set_grad_enabled(learning and self.penalty.active and not self.agent.frozen):
-            raw = selection.pool(self.pilot_latents(selection.indices, round))
-            self._own = self.whitening.train(learning)(raw)
+        raw, self._own = self._encode(round, learning=learning)
         own = self._own.detach()
         everything = self.white_pilots() if self.fits.sends_all(round) else None
         released = self._release(own, round, "latents")
@@ -151,22 +159,25 @@ class SheafNode(Node):
             yield Message(ROUND, round, self.name, j, tensors, {IN_FRAME: end.in_frame})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Refit the maps, then take the gradient step of eq. theta_update_Q."""
-        if not self.fits.is_exchanged(round):
-            return self._descend(round, {}, {})
-        messages = self._heard(round, inbox)
-        self._fit_maps(round, _comparable(messages))
-        targets = {
-            j: self.ends[j].incoming(message.tensors["latents"])
-            for j, message in messages.items()
-            if self.ends[j].fitted and in_frame(message)
-        }
-        self._believed = {
-            j: (target, messages[j].tensors[BELIEFS])
-            for j, target in targets.items()
-            if self.peers[j]["classes"]
-        }
-        log = self._descend(round, messages, targets)
+        """Refit the maps, then take the gradient step of eq. theta_update_Q.
+
+        Between exchanges what was heard in the last one stands: the own latents of its pilots are
+        pulled to it, and its beliefs are learnt.
+        """
+        if self.fits.is_exchanged(round):
+            messages = self._heard(round, inbox)
+            self._fit_maps(round, _comparable(messages))
+            self._standing = {
+                j: self._read(message)
+                for j, message in messages.items()
+                if self.ends[j].fitted and in_frame(message)
+            }
+            log = self._descend(round)
+            self._develop_weights(round, _comparable(messages))
+        else:
+            if self._glues and self._standing:
+                _, self._own = self._encode(round - round % self.method.exchange_every)
+            log = self._descend(round)
         self._own = self._fitted_to = None
         return log
 
@@ -191,16 +202,26 @@ class SheafNode(Node):
         everything = None if compared_all is None else self.wire.as_sent(compared_all)
         self.fits.fit(round, self.ends, messages, self.wire.as_sent(compared), everything)
 
-    def _descend(
-        self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
-    ) -> dict[str, float]:
+    def _encode(self, round: int, *, learning: bool = True) -> tuple[Tensor, Tensor]:
+        """Return the own latents of a round's pilots `(K, d)`, raw and white."""
+        selection = self.policy.select(round)
+        with torch.set_grad_enabled(learning and self._glues):
+            raw = selection.pool(self.pilot_latents(selection.indices, round))
+            return raw, self.whitening.train(learning)(raw)
+
+    @property
+    def _glues(self) -> bool:
+        return self.penalty.active and not self.agent.frozen
+
+    def _descend(self, round: int) -> dict[str, float]:
         log: dict[str, float] = {}
         self.agent.begin_step()
-        penalty = None
-        if self.fits.is_exchanged(round):
-            penalty = self._gluing_penalty(round, _comparable(messages), targets)
         if not self.agent.learns:
             return log
+        penalty = None
+        if self._own is not None:
+            compared = {j: heard.latents for j, heard in self._standing.items() if heard.comparable}
+            penalty = gluing_penalty(self._own, compared, self.ends, self.weights)
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -215,20 +236,19 @@ class SheafNode(Node):
             self.agent.finish_step()
         return log
 
-    def _gluing_penalty(
-        self, round: int, messages: Mapping[str, Message], targets: Mapping[str, Tensor]
-    ) -> Tensor | None:
-        """Return the penalty of the edges whose latents can be compared; let weights develop."""
-        own = self._since_sending(self._own)
-        compared = {j: target for j, target in targets.items() if j in messages}
-        total = gluing_penalty(own, compared, self.ends, self.weights)
+    def _develop_weights(self, round: int, messages: Mapping[str, Message]) -> None:
+        own = self._since_sending(self._own).detach()
         for j, weight in self.weights.items():
             seen = None
-            if j in compared:
+            if j in self._standing and j in messages:
                 received = messages[j].tensors["latents"]
-                seen = misalignment(self.ends[j], own.detach(), compared[j], received)
+                seen = misalignment(self.ends[j], own, self._standing[j].latents, received)
             self.weights[j] = self.penalty.update(weight, round, seen)
-        return total
+
+    def _read(self, message: Message) -> Heard:
+        latents = self.ends[message.sender].incoming(message.tensors["latents"])
+        comparable = message.fields.get(OTHER_PILOTS) is not True
+        return Heard(latents, comparable, message.tensors.get(BELIEFS))
 
     def _heard(self, round: int, inbox: Mapping[str, Message]) -> dict[str, Message]:
         """Return what has arrived and is what was agreed, with what its tensors stand for.
@@ -246,27 +266,25 @@ class SheafNode(Node):
         return good
 
     def _belief_loss(self) -> Tensor | None:
-        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j).
-
-        Between exchanges those of the last one are learnt on: they are older, and cost no bytes.
-        """
-        if self.method.beliefs is None or self.agent.head is None or not self._believed:
+        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j)."""
+        said = [(h.latents, h.beliefs) for h in self._standing.values() if h.beliefs is not None]
+        if self.method.beliefs is None or self.agent.head is None or not said:
             return None
-        targets, beliefs = (torch.cat(part) for part in zip(*self._believed.values(), strict=True))
-        latents = self.whitening.eval().colour(targets)
+        white, beliefs = (torch.cat(part) for part in zip(*said, strict=True))
+        latents = self.whitening.eval().colour(white)
         return self.method.beliefs.loss(self.agent.head, latents, beliefs)
 
     # State
 
     def state(self) -> dict[str, Any]:
-        """Return whitening, maps, running cross-covariances, penalty weights, what is believed."""
-        lasting = self.method.exchange_every > 1  # else every round has beliefs of its own
+        """Return whitening, maps, running cross-covariances, penalty weights, and what stands."""
+        lasting = self.method.exchange_every > 1  # else every round hears anew
         return {
             "whitening": dict(self.whitening.state_dict()),
             "ends": {j: end_state(end) for j, end in self.ends.items()},
             "running": dict(self.fits.running),
             "weights": dict(self.weights),
-            "believed": {j: list(both) for j, both in self._believed.items()} if lasting else {},
+            "standing": {j: asdict(h) for j, h in self._standing.items()} if lasting else {},
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -276,7 +294,7 @@ class SheafNode(Node):
             load_end_state(end, state["ends"][j])
         self.fits.running = dict(state["running"])
         self.weights = dict(state["weights"])
-        self._believed = {j: (both[0], both[1]) for j, both in state["believed"].items()}
+        self._standing = {j: Heard(**heard) for j, heard in state["standing"].items()}
 
     # Helpers
 
