@@ -21,12 +21,11 @@ from sheafed.experiments.sweep import Trial
 
 FULL, BYTE = "method.precision=full", "method.precision=byte"
 VARIANTS = {
-    "every round, float32": ("method.exchange_every=1", "method.maps.every=1", FULL),
-    "maps every 4th": ("method.exchange_every=1", "method.maps.every=4", FULL),
-    "every round, bytes": ("method.exchange_every=1", "method.maps.every=1", BYTE),
-    "every 4th, bytes": ("method.exchange_every=4", "method.maps.every=1", BYTE),
-    "every 8th, bytes": ("method.exchange_every=8", "method.maps.every=1", BYTE),
-    "every 16th, bytes": ("method.exchange_every=16", "method.maps.every=1", BYTE),
+    "every round, float32": ("method.exchange_every=1", FULL),
+    "every round, bytes": ("method.exchange_every=1", BYTE),
+    "every 4th, bytes": ("method.exchange_every=4", BYTE),
+    "every 8th, bytes": ("method.exchange_every=8", BYTE),
+    "every 16th, bytes": ("method.exchange_every=16", BYTE),
 }
 
 
@@ -75,8 +74,8 @@ def draw(axes: Axes, name: str, table: Sequence[Row]) -> None:
             (row.mean["bytes_sent"] or 0) / 2**20,
             row.mean[key] or 0.0,
             yerr=row.deviation[key],
-            color=("#000000", "#999999", "#D55E00", "#CC79A7", "#0072B2", "#009E73")[k],
-            marker="osD^vP"[k],
+            color=("#000000", "#D55E00", "#CC79A7", "#0072B2", "#009E73")[k],
+            marker="oD^vP"[k],
             capsize=2,
             linestyle="none",
             label=label,

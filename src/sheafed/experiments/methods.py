@@ -85,7 +85,11 @@ class NoiseTable(Table):
 
 
 class SheafFRLTable(Table):
-    """Sheaf-FRL, see docs/sheaf-frl.md."""
+    """Sheaf-FRL, see docs/sheaf-frl.md.
+
+    By default it exchanges rarely and coarsely, which costs no accuracy (docs/performance.md); the
+    paper's algorithms, as `SheafFRL` in Python, do so every round in full.
+    """
 
     name: Literal["sheaf-frl"] = "sheaf-frl"
     penalty: NotNegative = 0.1
@@ -94,9 +98,9 @@ class SheafFRLTable(Table):
     """If given, the weight of each edge rises by dual ascent, up to `penalty`."""
     privacy: Literal["standard", "strict"] = "standard"
     pilots_per_round: Count = 64
-    exchange_every: Count = 1
+    exchange_every: Count = 8
     """Rounds from one exchange to the next."""
-    precision: Precision = "full"
+    precision: Precision = "byte"
     """Of latents on the wire: full, half or byte."""
     maps: MapsTable = MapsTable()
     whitening: WhiteningTable = WhiteningTable()

@@ -53,7 +53,8 @@ class Plan:
         That is the one whose latent size is nearest to the mean, so that both rows are of the same
         order; target classes, and with them the graph, stay.
         """
-        overrides = (*self.settings, "method.name=sheaf-frl", f"method.privacy={privacy}")
+        paper = ("method.name=sheaf-frl", "method.exchange_every=1", "method.precision=full")
+        overrides = (*paper, *self.settings, f"method.privacy={privacy}")
         experiment = read_experiment(self.config, (*overrides, f"seed={seed}"))
         if sizes == "heterogeneous":
             return experiment
