@@ -1,6 +1,6 @@
 """Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
 
-A job is `{"case", "out", "size", "options", "timeout", "fate"}`: ranks train the world of
+A job is `{"case", "world", "out", "size", "options", "timeout", "fate"}`: ranks train a world of
 `worlds.py`. A fate `[rank, step, signal]` is what a rank sends itself in the midst of a round. The
 answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one it is null.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch.distributed import FileStore
-from worlds import EDGES, METHODS, agents, pilots, start
+from worlds import METHODS, WORLDS, pilots, start
 
 from sheafed.domain.agent import Agent
 from sheafed.exchange import Ranks
@@ -36,16 +36,17 @@ def meet_fate(agent: Agent, step: int, number: int) -> None:
 
 
 def run_rank(job: Job, rank: int, store: Path) -> None:
+    team, edges = WORLDS[job["world"]]
     ranks = Ranks(FileStore(str(store), job["size"]), rank, job["size"])
     with Cluster(job["timeout"], ranks) as cluster:
-        names = cluster.place({agent.name: 1.0 for agent in agents()} if rank == 0 else None)
-        here = [agent for agent in agents() if agent.name in names]
+        names = cluster.place({agent.name: 1.0 for agent in team()} if rank == 0 else None)
+        here = [agent for agent in team() if agent.name in names]
         if job["fate"] and job["fate"][0] == rank:
             meet_fate(here[0], *job["fate"][1:])
         options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "ceiling": False}
         options |= job["options"]
         method = METHODS[job["case"]]()
-        train(here, EDGES, method, pilots(), out=job["out"], group=cluster, **options)
+        train(here, edges, method, pilots(), out=job["out"], group=cluster, **options)
 
 
 def start_rank(job: Job, rank: int, place: Path) -> int:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def ranks() -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def cluster(ranks: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Ends]:
     def run(size: int, case: str = "beliefs", **job: Any) -> Ends:
-        whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0, "fate": None}
+        whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0}
+        whole |= {"world": "three", "fate": None}
         assert ranks.stdin is not None
         assert ranks.stdout is not None
         ranks.stdin.write(json.dumps({"options": {}, **whole, **job}) + "\n")
@@ -60,16 +62,14 @@ def everything(out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """Return what one process leaves behind, by case."""
-    known: dict[str, dict[str, Any]] = {}
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """Return what one process leaves behind, by case and world."""
 
-    def leave(case: str) -> dict[str, Any]:
-        if case not in known:
-            out = tmp_path_factory.mktemp(case)
-            start(case, out, ceiling=False)
-            known[case] = everything(out)
-        return known[case]
+    @cache
+    def leave(case: str, **options: Any) -> dict[str, Any]:
+        out = tmp_path_factory.mktemp(case)
+        start(case, out, ceiling=False, **options)
+        return everything(out)
 
     return leave
 
@@ -88,6 +88,15 @@ def test_any_number_of_processes_ends_with_the_bytes_of_one(
     assert cluster(size, case) == ended_well(size)
     assert everything(tmp_path) == alone(case)
     assert len(alone(case)["ledger"]) > 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fifteen_agents_on_one_two_and_four_processes_end_with_the_same_bytes(
+    cluster: Any, alone: Any, tmp_path: Path, size: int
+) -> None:
+    assert cluster(size, world="fifteen", options={"epochs": 1}) == ended_well(size)
+    assert everything(tmp_path) == alone("beliefs", world="fifteen", epochs=1)
+    assert len(json.loads((tmp_path / "summary.json").read_text())["agents"]) == 15
 
 
 def test_a_killed_rank_is_named_and_the_rest_goes_on_with_those_that_are_left(

@@ -1,7 +1,7 @@
 """One agent among scripted neighbours: real links and certificates, known words."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbou
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
 QUICK = Pace(deadline=0.3, staleness=2, start=20, farewell=0)
+Script = tuple[list[Message], list[Message]]
 
 
 def node(
@@ -152,17 +153,58 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
     assert all(bool(torch.isfinite(w).all()) for w in weights)
 
 
+def spoken(certificates: Path, out: Path, script: Callable[[list[Message]], Script]) -> Stage:
+    """Let Bob say what a script makes of his words, the rest after round 0; return what came."""
+    peers = connected(certificates, ["ada", "bob"], staleness=QUICK.staleness)
+    try:
+        stage = Stage(peers, out, replace(QUICK, staleness=0))
+        going = stage.start()
+        first, rest = script([stage.bob.words(round) for round in range(TOTAL)])
+        stage.bob.exchange.send(first)
+        await_that(lambda: stage.ada.run.rounds == 1)
+        stage.bob.exchange.send(rest)
+        going.result(30)
+    finally:
+        for peer in peers.values():
+            peer.close()
+    return stage
+
+
+def same_weights(one: Stage, other: Stage) -> bool:
+    found = [load_checkpoint(stage.ada.out / "last.safetensors") for stage in (one, other)]
+    pairs = [(found[0][part], found[1][part]) for part in ("encoder", "head")]
+    return all(torch.equal(own[key], theirs[key]) for own, theirs in pairs for key in own)
+
+
 def test_a_replayed_round_is_counted_and_changes_nothing(
-    stage: Stage, links: dict[str, NetworkExchange], tmp_path: Path
+    certificates: Path, tmp_path: Path
 ) -> None:
-    going = stage.start()
-    stage.bob.speak(0)
-    await_that(lambda: stage.ada.run.rounds == 1)
-    stage.bob.speak(0)  # again, and then the rest
-    stage.bob.speak(*range(1, TOTAL))
-    run = going.result(30)
-    assert not run.left_out
-    assert stage.ada.status().rejected == {"duplicate": 1}
+    once = spoken(certificates, tmp_path / "once", lambda words: (words[:1], words[1:]))
+    again = spoken(certificates, tmp_path / "again", lambda words: (words[:1], words))
+    assert not again.ada.run.left_out
+    assert again.ada.status().rejected == {"duplicate": 1}
+    assert once.ada.status().rejected == {}
+    assert same_weights(once, again)
+
+
+def test_what_is_not_finite_is_counted_and_trains_like_silence(
+    certificates: Path, tmp_path: Path
+) -> None:
+    def spoilt(words: list[Message]) -> Script:
+        latents = words[3].tensors["latents"].clone()
+        latents[0, 0] = torch.nan
+        words[3] = replace(words[3], tensors={**words[3].tensors, "latents": latents})
+        return words[:1], words[1:]
+
+    bad = spoken(certificates, tmp_path / "bad", spoilt)
+    silent = spoken(
+        certificates, tmp_path / "silent", lambda words: (words[:1], words[1:3] + words[4:])
+    )
+    whole = spoken(certificates, tmp_path / "whole", lambda words: (words[:1], words[1:]))
+    assert bad.ada.status().rejected == {"non-finite": 1}
+    assert silent.ada.run.left_out == {"bob": 1}
+    assert same_weights(bad, silent)
+    assert not same_weights(bad, whole)
 
 
 def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:

@@ -135,10 +135,26 @@ def agents() -> list[Agent]:
     return [ada, bob, cyd]
 
 
-def start(case: str, out: Path | None = None, epochs: int = 4, **options: Any) -> Run:
-    """Train the three on a line, by one of `METHODS`, with agents as they were born."""
+def fifteen() -> list[Agent]:
+    return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
+
+
+WORLDS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
+    "three": (agents, EDGES),
+    "fifteen": (
+        fifteen,
+        [(f"agent{k}", f"agent{(k + step) % 15}") for k in range(15) for step in (1, 4)],
+    ),
+}
+
+
+def start(
+    case: str, out: Path | None = None, epochs: int = 4, world: str = "three", **options: Any
+) -> Run:
+    """Train by one of `METHODS`, with agents as they were born: the three on a line, or others."""
     options = {"checkpoint_every": 3, "seed": 7, **options}
-    return train(agents(), EDGES, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
+    team, edges = WORLDS[world]
+    return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
 
 
 def results(out: Path) -> dict[str, bytes]:
