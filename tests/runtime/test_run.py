@@ -1,6 +1,8 @@
 """What a run reports: the sheaf, the summary, the best and the last."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from sheafed.exchange.ledger import Ledger
 from sheafed.methods import IdentityMaps, Method, NonCooperative, NoWhitening, SheafFRL
 from sheafed.runtime import Callback, Run, train
 from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.run import peak_memory
 
 MIXED, EQUAL = (5, 4, 3), (4, 4, 4)
 CHAIN = [("a", "b"), ("b", "c"), ("a", "c")]
@@ -219,3 +222,11 @@ def test_weights_of_an_agent_without_a_head(tmp_path: Path) -> None:
     assert tree["a"]["head"] is None
     assert torch.equal(tree["a"]["encoder"]["weight"], agent.encoder.weight)
     assert not (tmp_path / "best.safetensors").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system tells no more")
+def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
+    held = torch.ones(1 << 27)  # 512 MiB
+    program = "from sheafed.runtime.run import peak_memory; print(peak_memory())"
+    child = int(subprocess.check_output([sys.executable, "-c", program], text=True))
+    assert 10**8 < child < peak_memory() - held.nbytes / 2

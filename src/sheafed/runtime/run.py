@@ -222,5 +222,9 @@ class Run:
 
 def peak_memory() -> int:
     """Return the peak resident memory of this process in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux `ru_maxrss` may be that of the process that started this one
+        lines = status.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
