@@ -42,7 +42,7 @@ def write_config(path: Path, epochs: int, seed: int) -> None:
         )
     edges = [(NAMES[k], NAMES[(k + step) % 8]) for k in range(8) for step in (1, 3)]
     tables.append(f'[graph]\nkind = "edges"\nedges = {[list(edge) for edge in edges]}')
-    tables.append('[method]\nname = "sheaf-frl"\nbeliefs = {}')
+    tables.append('[method]\nname = "sheaf-frl"\nbeliefs = {}\nexchange_every = 1')
     tables.append(f"[training]\nepochs = {epochs}\nbatch_size = 16\nevaluate_every = 20")
     path.write_text("\n\n".join(tables))
 

@@ -67,7 +67,7 @@ def world(
     names: tuple[str, ...] = NAMES,
     *,
     graph: str = "ring",
-    method: str = 'name = "sheaf-frl"\nbeliefs = {}',
+    method: str = 'name = "sheaf-frl"\nbeliefs = {}\nexchange_every = 1',
     epochs: int = 2,
     evaluate_every: int = 1,
     checkpoint_every: int = 5,
@@ -136,7 +136,7 @@ def finished(agents: Processes) -> dict[str, dict]:
 @pytest.mark.parametrize(
     ("graph", "names", "method", "last", "attacked"),
     [
-        ("ring", NAMES[:3], 'name = "sheaf-frl"\nbeliefs = {}', SENDER, True),
+        ("ring", NAMES[:3], 'name = "sheaf-frl"\nbeliefs = {}\nexchange_every = 3', SENDER, True),
         ("line", NAMES[:2], 'name = "non-cooperative"', "", False),
     ],
 )
