@@ -140,12 +140,13 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
         2: {"beliefs": beliefs},
         3: {"latents": wide},
         4: {"latents": torch.zeros_like(latents, dtype=torch.float64)},
+        5: {"latents": 3e38 * good[5].tensors["latents"].sign()},
     }
     for round, message in enumerate(good):
         tensors = {**message.tensors, **words.get(round, {})}
         stage.bob.exchange.send([replace(message, tensors=tensors)])
     run = going.result(30)
-    expected = {"non-finite": 1, "beliefs": 1, "shape": 1, "dtype": 1}
+    expected = {"non-finite": 1, "beliefs": 1, "shape": 1, "dtype": 1, "magnitude": 1}
     assert run.node.rejected == expected
     assert stage.ada.status().rejected == expected
     weights = run.node.agent.encoder.state_dict().values()
@@ -218,6 +219,10 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
         ({"pilot set": "another"}, "do not agree on the pilot set: .* against 'another'"),
         ({"protocol version": 99}, "do not agree on the protocol version: 1 against 99"),
         ({"dimension": "wide"}, "says its dimension is 'wide'"),
+        ({"dimension": True}, "says its dimension is True"),
+        ({"dimension": 0}, "says its dimension is 0, expected an integer from 1 to 65536"),
+        ({"dimension": 2**62}, "says its dimension is 4611686018427387904, expected"),
+        ({"classes": False}, "says its classes is False, expected an integer from 0"),
         ({"round": TOTAL + 1}, f"says it is in round {TOTAL + 1}, there are {TOTAL}"),
     ],
 )

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping
 from sheafed.domain.messages import Message
 from sheafed.errors import HandshakeError
 
+LARGEST_COUNT = 2**40
+BOUNDS = {"dimension": (1, 2**16)}
+"""Of what a neighbour says of itself, where they are not 0 and `LARGEST_COUNT`. A map of its
+dimension is made before its first latent comes."""
+
 
 def check_agreement(me: str, agreement: Mapping[str, str | int], greeting: Message) -> None:
     """Raise unless a neighbour has agreed to the same as this agent."""
@@ -24,9 +29,11 @@ def read_introduction(expected: Iterable[str], greeting: Message) -> dict[str, i
     said = {}
     for what in expected:
         value = greeting.fields.get(what)
-        if not isinstance(value, int) or value < 0:
+        low, high = BOUNDS.get(what, (0, LARGEST_COUNT))
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise HandshakeError(
-                f"agent {greeting.sender!r} says its {what} is {value!r}, expected an integer"
+                f"agent {greeting.sender!r} says its {what} is {value!r}, expected an integer "
+                f"from {low} to {high}"
             )
         said[what] = value
     return said
