@@ -20,6 +20,7 @@ from sheafed.exchange.certificates import make_certificates
 from sheafed.exchange.network import NetworkExchange
 from sheafed.methods import SheafFRL
 from sheafed.methods.node import Node, Setting
+from sheafed.methods.noise import GaussianNoise
 from sheafed.runtime.agent_run import AgentRun
 from sheafed.runtime.checkpoint import load_checkpoint
 from sheafed.runtime.edge import EdgeAgent, Pace
@@ -296,6 +297,31 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     )
     with pytest.raises(CheckpointError, match="its method is 'SheafNode', this one's"):
         other.train(resume=True)
+
+
+def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
+    links: dict[str, NetworkExchange], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    method = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=50.0))
+    pace = Pace(deadline=10, start=20, farewell=0)
+    both = [
+        EdgeAgent(
+            method.node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
+            links[agent.name],
+            method="x",
+            epochs=1,
+            out=tmp_path / agent.name,
+            pace=pace,
+        )
+        for agent, other in zip(agents(), ("bob", "ada"), strict=False)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(EdgeAgent.train, both))
+    for run, other in zip(runs, ("bob", "ada"), strict=True):
+        assert run.last is not None
+        assert list(run.last["understood_by"]) == [other]
+        assert run.last["misaligned_with"] == {}
+    assert not any("has not spoken" in text for text in caplog.messages)
 
 
 def test_paces_are_checked() -> None:
