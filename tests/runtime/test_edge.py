@@ -9,25 +9,29 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import METHODS, agents, pilots, samples
+from torch import nn
+from worlds import CLASSES, METHODS, agents, pilots, samples, simple_agent
 
 from exchange.peers import await_that, connected
 from exchange.samples import same_message
 from sheafed.domain.messages import Message
+from sheafed.domain.objectives import PseudoLabels
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
+from sheafed.exchange import Ledger
 from sheafed.exchange.certificates import make_certificates
 from sheafed.exchange.network import NetworkExchange
-from sheafed.methods import SheafFRL
-from sheafed.methods.node import Node, Setting
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods.node import Method, Node, Setting
 from sheafed.methods.noise import GaussianNoise
 from sheafed.runtime.agent_run import AgentRun
-from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.runtime.edge import EdgeAgent, Pace
 from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
+NOISED = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=9.0))
 QUICK = Pace(deadline=0.3, staleness=2, start=20, farewell=0)
 
 
@@ -78,6 +82,17 @@ def links(certificates: Path) -> Iterator[dict[str, NetworkExchange]]:
         peer.close()
 
 
+def edge_agent(
+    links: dict[str, NetworkExchange],
+    out: Path,
+    pace: Pace = QUICK,
+    case: str = "beliefs",
+    epochs: int = EPOCHS,
+) -> EdgeAgent:
+    program, method = node("ada", "bob", case), METHODS[case]()
+    return EdgeAgent(program, links["ada"], method=method, epochs=epochs, out=out, pace=pace)
+
+
 class Stage:
     """Ada as she is, in a thread, and a scripted Bob."""
 
@@ -88,8 +103,7 @@ class Stage:
         pace: Pace = QUICK,
         case: str = "beliefs",
     ) -> None:
-        program = node("ada", "bob", case)
-        self.ada = EdgeAgent(program, links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace)
+        self.ada = edge_agent(links, out, pace, case)
         self.bob = Scripted(links["bob"], node("bob", "ada", case))
         self.bob.meet(node("ada", "bob", case))
         self.bob.greet(MET, FINISHED)
@@ -261,9 +275,7 @@ def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) 
 def test_missing_neighbours_are_named_when_patience_ends(
     links: dict[str, NetworkExchange], tmp_path: Path
 ) -> None:
-    lonely = EdgeAgent(
-        node("ada", "bob"), links["ada"], method="x", epochs=1, out=tmp_path, pace=Pace(start=0.1)
-    )
+    lonely = edge_agent(links, tmp_path, Pace(start=0.1))
     with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
         lonely.train()
 
@@ -279,36 +291,63 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     saved = load_checkpoint(tmp_path / "ada" / "checkpoint.safetensors")
     assert saved["rounds"] == stopped.rounds in (2, 3)
     assert saved["peers"] == {"bob": {"dimension": 4, "classes": 3}}
-    again = EdgeAgent(
-        node("ada", "bob"),
-        links["ada"],
-        method="x",
-        epochs=EPOCHS,
-        out=tmp_path / "ada",
-        pace=QUICK,
-    )
+    again = edge_agent(links, tmp_path / "ada")
     with pytest.raises(RunExistsError, match="already holds a run"):
         again.train()
     resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
     assert resumed.rounds == TOTAL
     assert resumed.node.agent.steps == TOTAL
-    other = EdgeAgent(
-        node("ada", "bob", case="alone"), links["ada"], method="x", epochs=1, out=tmp_path / "ada"
-    )
-    with pytest.raises(CheckpointError, match="its method is 'SheafNode', this one's"):
-        other.train(resume=True)
+    shorter = edge_agent(links, tmp_path / "ada", epochs=1)
+    with pytest.raises(InputError, match=f"has {EPOCHS} epochs behind it, 1 were asked for"):
+        shorter.train(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"method": NonCooperative()}, r"its method is .SheafFRL\(.*this one's .NonCooperative\("),
+        ({"method": SheafFRL(pilots=8)}, "its method is .*epsilon=9.*, this one's .*noise=None"),
+        ({"objective": PseudoLabels()}, "its objective is 'cross_entropy', this one's"),
+        ({"frozen": True}, "its objective is 'cross_entropy', this one's .*encoder frozen"),
+        ({"head": nn.Sequential(nn.Linear(3, CLASSES))}, "its head is 'Linear'"),
+        ({"head": nn.Linear(3, CLASSES, bias=False)}, "agent 'ada' has other weights there"),
+    ],
+)
+def test_an_agent_does_not_go_on_as_another(
+    tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    def run(method: Method = NOISED, **options: Any) -> AgentRun:
+        setting = Setting(simple_agent("ada", **options), (), pilots(), 7, 3, ROUNDS, False)
+        return AgentRun(method.node(setting), method, Ledger(), EPOCHS)
+
+    path = tmp_path / "checkpoint.safetensors"
+    run().save(path)
+    run().restore(path)
+    with pytest.raises(CheckpointError, match=f"(?s){named}"):
+        run(**change).restore(path)
+
+
+@pytest.mark.parametrize("part", ["agent", "node"])
+def test_a_checkpoint_without_a_part_says_so(tmp_path: Path, part: str) -> None:
+    setting = Setting(simple_agent("ada"), (), pilots(), 7, 3, ROUNDS, False)
+    run = AgentRun(NOISED.node(setting), NOISED, Ledger(), EPOCHS)
+    path = tmp_path / "checkpoint.safetensors"
+    run.save(path)
+    for spoilt in ({}, None):
+        save_checkpoint(path, load_checkpoint(path) | {part: spoilt})
+        with pytest.raises(CheckpointError, match="or damaged: agent 'ada' has other weights"):
+            run.restore(path)
 
 
 def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
     links: dict[str, NetworkExchange], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    method = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=50.0))
     pace = Pace(deadline=10, start=20, farewell=0)
     both = [
         EdgeAgent(
-            method.node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
+            NOISED.node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
             links[agent.name],
-            method="x",
+            method=NOISED,
             epochs=1,
             out=tmp_path / agent.name,
             pace=pace,

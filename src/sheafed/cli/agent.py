@@ -90,7 +90,7 @@ def agent(
         edge = EdgeAgent(
             node,
             exchange,
-            method=world.method.name,
+            method=world.method,
             epochs=experiment.training.epochs,
             out=out,
             pace=pace,

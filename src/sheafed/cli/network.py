@@ -16,8 +16,8 @@ from sheafed.exchange.zenoh_settings import import_zenoh
 from sheafed.experiments.build import build
 from sheafed.experiments.presets import read_experiment
 from sheafed.files import write_atomically
-from sheafed.runtime.edge import SUMMARY
 from sheafed.runtime.gather import gather
+from sheafed.runtime.names import SUMMARY
 from sheafed.runtime.processes import CERTIFICATES, LOG, Processes
 from sheafed.runtime.status import liveness, read_statuses
 

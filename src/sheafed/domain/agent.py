@@ -190,11 +190,17 @@ class Agent:
         self.optimizer.step()
         self.steps += 1
 
-    def state(self) -> dict[str, Any]:
-        """Return everything that changes in training."""
+    def weights(self) -> dict[str, Any]:
+        """Return what a trained agent is used with."""
         return {
             "encoder": dict(self.encoder.state_dict()),
             "head": None if self.head is None else dict(self.head.state_dict()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that changes in training."""
+        return {
+            **self.weights(),
             "objective": (
                 dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
             ),

@@ -103,7 +103,7 @@ def _check_size_of_numbers(message: Message, name: str, tensor: Tensor) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
     low, high = (float(value) for value in tensor.aminmax())  # in one pass; NaN if any is
-    if -LARGEST <= low and high <= LARGEST:
+    if low >= -LARGEST and high <= LARGEST:
         return
     try:
         check_finite(name, tensor)

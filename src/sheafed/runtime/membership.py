@@ -22,10 +22,11 @@ from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, Setting, latent_
 from sheafed.runtime.after_training import align_after_training
 from sheafed.runtime.callbacks import append_record
 from sheafed.runtime.group import Alone
+from sheafed.runtime.names import BEST, METRICS
 from sheafed.runtime.profiles import profile
 from sheafed.runtime.resume import save, save_weights
 from sheafed.runtime.run import Run
-from sheafed.runtime.train import METRICS, Log, measure, one_round, write_results
+from sheafed.runtime.train import Log, measure, one_round, write_results
 
 Others = Literal["undisturbed", "training"]
 
@@ -196,7 +197,7 @@ def _record(run: Run, joined: str, totals: Mapping[str, list[float]], ceiling: b
     if run.out is not None:
         append_record(run.out / METRICS, record)
         if run.best is record:
-            save_weights(run, run.out / "best.safetensors", Alone())
+            save_weights(run, run.out / BEST, Alone())
 
 
 def _write(run: Run) -> None:

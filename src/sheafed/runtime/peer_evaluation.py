@@ -46,9 +46,7 @@ def evaluate_here(
         question: frozenset(j for j in everybody if says(j, ASKS) is not False),
         reply: frozenset(j for j in asked if says(j, ANSWERS) is not False),
         PILOTS: frozenset(
-            j
-            for j in everybody
-            if node.edge(j).head == node.name and says(j, SHOWS) is not False
+            j for j in everybody if node.edge(j).head == node.name and says(j, SHOWS) is not False
         ),
     }
 

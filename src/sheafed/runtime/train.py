@@ -22,11 +22,11 @@ from sheafed.runtime.after_training import align_after_training, compare_whiteni
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
 from sheafed.runtime.evaluation import mean
 from sheafed.runtime.group import Alone, Group
+from sheafed.runtime.identity import check_epochs
+from sheafed.runtime.names import BEST, CHECKPOINT, LAST, METRICS, SUMMARY
 from sheafed.runtime.profiles import introduce
-from sheafed.runtime.resume import CHECKPOINT, restore, save, save_weights
+from sheafed.runtime.resume import restore, save, save_weights
 from sheafed.runtime.run import Record, Run
-
-METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 
 Log = dict[str, float]
 Logs = dict[str, Log]
@@ -108,11 +108,7 @@ def train(
         run.out = Path(out)
         if resume:
             totals = restore(run, run.out, method, group)
-            if run.rounds > epochs * rounds_per_epoch:
-                raise InputError(
-                    f"{run.out} has {run.epoch} epochs behind it, {epochs} were asked for; give at "
-                    "least as many"
-                )
+            check_epochs(run.out, run.rounds, epochs, rounds_per_epoch)
         elif any(group.gather(_holds_a_run(run.out))):
             raise RunExistsError(
                 f"{run.out} already holds a run; go on with resume=True, or choose another place"
@@ -137,7 +133,7 @@ def train(
                 votes = [observer.on_evaluation(run, record) for observer in observers]
                 run.stopped = any(group.gather(any(votes)))
                 if run.out is not None and run.best is record:
-                    save_weights(run, run.out / "best.safetensors", group)
+                    save_weights(run, run.out / BEST, group)
             last_round = run.stopped or run.rounds == epochs * rounds_per_epoch
             if run.out and (last_round or run.rounds % (checkpoint_every or rounds_per_epoch) == 0):
                 _gather_logs(totals, logs, group)
@@ -226,7 +222,7 @@ def measure(run: Run, totals: Mapping[str, Sequence[float]], ceiling: bool, grou
 
 def write_results(run: Run, out: Path, group: Group) -> None:
     """Write the weights that the agents have now, and the summary."""
-    save_weights(run, out / "last.safetensors", group)
+    save_weights(run, out / LAST, group)
     if group.rank == 0:
         write_atomically(out / SUMMARY, json.dumps(run.summary(), indent=2).encode())
 
