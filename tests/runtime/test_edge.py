@@ -260,6 +260,20 @@ def test_other_pilots_have_another_digest() -> None:
         node("ada", "bob").introduced(hello)
 
 
+def test_label_sets_are_compared_where_both_are_known() -> None:
+    def of(name: str, other: str, *classes: str) -> Node:
+        agent = simple_agent(name, classes=classes or None)
+        return SheafFRL().node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False))
+
+    ada = of("ada", "bob", "cat", "dog", "eel")
+    for same in (of("bob", "ada", "cat", "dog", "eel"), of("bob", "ada")):
+        ada.introduced(next(same.hello()))
+        same.introduced(next(ada.hello()))
+    for other in (("dog", "cat", "eel"), ("cat", "dog", "eel", "fox"), ("catd", "og", "eel")):
+        with pytest.raises(HandshakeError, match=r"do not agree on the label set: '.*' against '"):
+            ada.introduced(next(of("bob", "ada", *other).hello()))
+
+
 def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
     going = stage.start()
     stage.bob.speak(0)

@@ -15,15 +15,15 @@ import torch
 from sheafed.domain.agent import Agent
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilot_set import PilotSet, as_pilot_set
-from sheafed.domain.seeds import derive
 from sheafed.errors import DisconnectedWarning, GraphError, InputError, UnknownAgentError
 from sheafed.exchange import Exchange, LocalExchange
-from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, Setting, latent_dtype
+from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
 from sheafed.runtime.after_training import align_after_training
 from sheafed.runtime.callbacks import append_record
 from sheafed.runtime.group import Alone
 from sheafed.runtime.names import BEST, METRICS
 from sheafed.runtime.profiles import profile
+from sheafed.runtime.programs import program
 from sheafed.runtime.resume import save, save_weights
 from sheafed.runtime.run import Run
 from sheafed.runtime.train import Log, measure, one_round, write_results
@@ -56,7 +56,15 @@ def join(
     graph.add_edges_from((agent.name, j) for j in neighbours)
     _check_resumable(run, graph, [agent, *run.agents.values()])
 
-    newcomer = _program(run, agent, neighbours, _pilots_for(run, agent.name, pilots), homogeneous)
+    newcomer = program(
+        run.recipe,
+        agent,
+        neighbours,
+        _pilots_for(run, agent.name, pilots),
+        seed=run.seed,
+        rounds_per_epoch=run.rounds_per_epoch,
+        homogeneous=homogeneous,
+    )
     newcomer.fit_whitening()  # before anybody is told: it fails if the pilots are none for this one
     exchange = LocalExchange([*run.nodes, agent.name], ledger=run.ledger)
     hosts = {j: run.nodes[j] for j in newcomer.neighbours}
@@ -209,32 +217,13 @@ def _write(run: Run) -> None:
 # What can be
 
 
-def _program(
-    run: Run, agent: Agent, neighbours: Collection[str], pilots: PilotSet, homogeneous: bool
-) -> Node:
-    agent.start(run.seed)
-    setting = Setting(
-        agent=agent,
-        neighbours=tuple(sorted(set(neighbours))),
-        pilots=pilots,
-        seed=run.seed,
-        secret=derive(run.seed, agent.name, "secret"),
-        rounds_per_epoch=run.rounds_per_epoch,
-        homogeneous=homogeneous,
-    )
-    return run.recipe.node(setting)
-
-
 def _pilots_for(run: Run, name: str, given: Any) -> PilotSet:
     """Return the pilots as the newcomer has them; the handshake finds out if they are others."""
     if given is None:
-        pilots = run.pilots
-    elif isinstance(run.pilots.inputs, Mapping) and not isinstance(given, PilotSet):
-        pilots = run.pilots.with_view(name, torch.as_tensor(given))
-    else:
-        pilots = as_pilot_set(given)
-    pilots.of(name)
-    return pilots
+        return run.pilots
+    if isinstance(run.pilots.inputs, Mapping) and not isinstance(given, PilotSet):
+        return run.pilots.with_view(name, torch.as_tensor(given))
+    return as_pilot_set(given)
 
 
 def _is_homogeneous(run: Run) -> bool:

@@ -12,12 +12,11 @@ import networkx as nx
 
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
-from sheafed.domain.pilot_set import PilotSet, as_pilot_set
-from sheafed.domain.seeds import derive
+from sheafed.domain.pilot_set import as_pilot_set
 from sheafed.errors import InputError, RunExistsError
 from sheafed.exchange import Exchange
 from sheafed.files import write_atomically
-from sheafed.methods.node import HELLO, ROUND, Method, Node, Setting
+from sheafed.methods.node import HELLO, ROUND, Method, Node
 from sheafed.runtime.after_training import align_after_training, compare_whitenings
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
 from sheafed.runtime.evaluation import mean
@@ -25,6 +24,7 @@ from sheafed.runtime.group import Alone, Group
 from sheafed.runtime.identity import check_epochs
 from sheafed.runtime.names import BEST, CHECKPOINT, LAST, METRICS, SUMMARY
 from sheafed.runtime.profiles import introduce
+from sheafed.runtime.programs import program
 from sheafed.runtime.resume import restore, save, save_weights
 from sheafed.runtime.run import Record, Run
 
@@ -95,7 +95,18 @@ def train(
     rounds_per_epoch = rounds_per_epoch or max(1, min(batches, default=1))
     shared = as_pilot_set(pilots)
     homogeneous = len({profile.dimension for profile in profiles.values()}) == 1
-    nodes = _programs(by_name, network, method, shared, seed, rounds_per_epoch, homogeneous)
+    nodes = {
+        name: program(
+            method,
+            agent,
+            network.neighbors(name),
+            shared,
+            seed=seed,
+            rounds_per_epoch=rounds_per_epoch,
+            homogeneous=homogeneous,
+        )
+        for name, agent in by_name.items()
+    }
     homes = {name: profile.home for name, profile in profiles.items()}
     exchange = exchange or group.exchange(homes, network)
     ledger = group.ledger(exchange)
@@ -251,27 +262,6 @@ def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     if len(by_name) != len(listed):
         raise InputError(f"agents must have different names, got {[a.name for a in listed]}")
     return by_name
-
-
-def _programs(
-    agents: Mapping[str, Agent],
-    graph: nx.Graph[str],
-    method: Method,
-    pilots: PilotSet,
-    seed: int,
-    rounds_per_epoch: int,
-    homogeneous: bool,
-) -> dict[str, Node]:
-    nodes = {}
-    for name, agent in agents.items():
-        agent.start(seed)
-        pilots.of(name)
-        neighbours = tuple(sorted(graph.neighbors(name)))
-        # In one process nothing is secret, so that a run can be repeated.
-        secret = derive(seed, name, "secret")
-        setting = Setting(agent, neighbours, pilots, seed, secret, rounds_per_epoch, homogeneous)
-        nodes[name] = method.node(setting)
-    return nodes
 
 
 def _check_counts(**counts: int | None) -> None:
