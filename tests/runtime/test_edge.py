@@ -377,6 +377,18 @@ def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
     assert not any("has not spoken" in text for text in caplog.messages)
 
 
+def test_a_stop_that_nobody_heard_is_noticed_soon(
+    links: dict[str, NetworkExchange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler cannot wake up the thread it runs in, between its look and its wait."""
+    waited: list[float] = []
+    ada = links["ada"]
+    monkeypatch.setattr(ada._news, "wait", waited.append)
+    ada.wait(600.0, since=ada.events)
+    ada.wait(0.25, since=ada.events)
+    assert waited == [1.0, 0.25]
+
+
 def test_paces_are_checked() -> None:
     with pytest.raises(InputError, match=r"deadline must be a number of at least 0, got -1"):
         Pace(deadline=-1)
