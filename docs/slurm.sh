@@ -15,6 +15,7 @@ shift 2
 
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export OMP_NUM_THREADS=1                  # one thread per process; training.threads is 1 too
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1   # the ranks' store moves with rank 0
 # export GLOO_SOCKET_IFNAME=eth1          # where hosts have several network interfaces
 
 exec srun --kill-on-bad-exit=1 --cpus-per-task "$SLURM_CPUS_PER_TASK" torchrun \

@@ -26,12 +26,25 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_privately(path: Path, content: bytes) -> None:
-    """Write a new file that nobody else can read, at no moment."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a new file that nobody else can read, at no moment; a crash leaves it whole or none.
+
+    Like `write_atomically`, it writes beside `path` first. A file that is there is not replaced.
+    """
+    if path.exists():
+        raise FileExistsError(f"{path} exists already")
+    unfinished = path.with_name(path.name + UNFINISHED)
+    unfinished.unlink(missing_ok=True)  # of a killed writer
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 
@@ -54,6 +55,18 @@ def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
     )
     assert code == 2
     assert "c/nothing.pem, is not there" in complaint
+
+
+def test_a_damaged_secret_is_named(run, tmp_path):
+    assert run("certs", "c", "ada")[0] == 0
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "secret").write_text("")
+    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "c/authority.pem"]
+    before = signal.getsignal(signal.SIGINT)
+    code, _, complaint = run("agent", "digits", "--name", "ada", "--out", "r", *own)
+    assert code == 2
+    assert "r/secret holds '' instead of a number; restore it" in complaint
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_up_overwrites_nothing(run, tmp_path):

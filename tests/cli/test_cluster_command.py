@@ -6,11 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sheafed.cli import run as command
 from sheafed.cli.launch import remember_cluster, was_begun_here
+from sheafed.errors import LostRankError
+from sheafed.experiments.build import build
+from sheafed.experiments.presets import preset
+from sheafed.runtime import Cluster
 
 RESULTS = ("metrics.jsonl", "last.safetensors", "best.safetensors")
 SHORT = ("--set", "training.epochs=3", "--set", "training.ceiling=false")
@@ -87,6 +93,25 @@ def test_a_restart_resumes_only_what_its_first_attempt_began(
     assert not was_begun_here(tmp_path / "elsewhere")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     assert not was_begun_here(tmp_path)
+
+
+def test_a_start_that_was_cut_short_can_be_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise LostRankError("rank 1 was killed")
+
+    class TwoRanks(Cluster):
+        def __init__(self) -> None:
+            self._ranks = SimpleNamespace(rank=0, size=2, homes={"ada": 0}, describe=str)
+
+    monkeypatch.setattr(command, "draw_holdings", lost)
+    experiment = preset("digits")
+    with pytest.raises(LostRankError):
+        command._train(experiment, tmp_path, False, TwoRanks(), build(experiment, only=[]))
+    assert (tmp_path / "config.json").exists()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert was_begun_here(tmp_path)
 
 
 @pytest.fixture

@@ -218,6 +218,12 @@ def test_clips(clip: float) -> None:
         agent(clip=clip)
 
 
+@pytest.mark.parametrize("classes", ["abc", [], [1, 2, 3]])
+def test_classes_are_names(classes: Any) -> None:
+    with pytest.raises(InputError, match="agent 'a': classes must be a list of names"):
+        agent(classes=classes)
+
+
 def test_no_data() -> None:
     with pytest.raises(EmptyInputError, match="no samples"):
         agent(data=data(0))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sheafed.errors import InputError
-from sheafed.exchange.certificates import make_certificates
+from sheafed.exchange.certificates import check_common_name, make_certificates
 from sheafed.exchange.credentials import Credentials, credentials_in
+from sheafed.exchange.network import NetworkExchange
 
 
 def context(purpose: int, own: Credentials) -> ssl.SSLContext:
@@ -59,6 +60,38 @@ def test_agents_can_be_added_and_are_never_replaced(tmp_path: Path) -> None:
     assert shake_hands(*(credentials_in(tmp_path, n) for n in ("ada", "bo")), "localhost") == "bo"
     with pytest.raises(InputError, match="exists already"):
         make_certificates(tmp_path, ["bo"])
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"),
+    [
+        ("authority.key", "authority.key, which signs for"),
+        ("authority.pem", "authority.key exists"),
+    ],
+)
+def test_an_authority_of_which_half_is_missing(tmp_path: Path, lost: str, left: str) -> None:
+    make_certificates(tmp_path, ["ada"])
+    (tmp_path / lost).unlink()
+    with pytest.raises(InputError, match=left):
+        make_certificates(tmp_path, ["bo"])
+    assert not list(tmp_path.glob("bo*"))
+
+
+def test_a_key_whose_certificate_is_missing_is_not_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada"])
+    (tmp_path / "ada.pem").unlink()
+    with pytest.raises(InputError, match=r"ada\.key exists already; delete it"):
+        make_certificates(tmp_path, ["ada"])
+
+
+def test_an_agent_shows_the_certificate_of_its_own_name(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada", "bo"])
+    own = credentials_in(tmp_path, "ada")
+    with pytest.raises(InputError, match=r"ada\.pem is that of 'ada', .* this agent is 'bo'"):
+        NetworkExchange("bo", ["cy"], credentials=own).close()
+    check_common_name(own.certificate, "ada")
+    with pytest.raises(InputError, match=r"ada\.key is no certificate in PEM format"):
+        check_common_name(own.key, "ada")
 
 
 def test_keys_are_private(tmp_path: Path) -> None:

@@ -116,6 +116,16 @@ def test_an_agreed_message_passes() -> None:
             "non-finite",
             r"z holds 1 non-finite of 8 values, the first at \(3, 1\): inf",
         ),
+        (
+            {"tensors": {"z": torch.tensor([[0.0, 1.0]] * 3 + [[-3e38, 2.0]])}},
+            "magnitude",
+            r"z holds numbers from -3e\+38 to 2, at most 1e\+12 in size is accepted",
+        ),
+        (
+            {"tensors": {"z": torch.full((4, 2), 1.1e12)}},
+            "magnitude",
+            "z holds numbers from 1.1e",
+        ),
     ],
 )
 def test_anything_else_is_refused(change: dict[str, Any], reason: str, explanation: str) -> None:

@@ -44,6 +44,7 @@ def test_the_digits_preset():
         "dee": 16,
         "eli": 28,
     }
+    assert {a.classes for a in world.agents} == {tuple("0123456789")}
     assert world.graph.number_of_edges() == 7
     parts = [a.data for a in world.agents]
     used = sum(len(d.train) + len(d.validation) + len(d.test) for d in parts)

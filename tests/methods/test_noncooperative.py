@@ -1,6 +1,7 @@
 """Independent training, and maps that are fitted afterwards."""
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -176,17 +177,22 @@ def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
         evaluate(nodes)
 
 
-def test_a_bad_alignment_message_is_counted_and_left_out() -> None:
+@pytest.mark.parametrize(
+    ("spoil", "reason"), [(lambda z: z[:7], "shape"), (lambda z: 3e38 * z.sign(), "magnitude")]
+)
+def test_a_bad_alignment_message_is_counted_and_left_out(
+    spoil: Callable[[torch.Tensor], torch.Tensor], reason: str
+) -> None:
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], NonCooperative())
     wire = run_rounds(nodes, 1)
     for node in nodes.values():
         for message in node.alignment_messages(0):
-            tensors = {"latents": message.tensors["latents"][:7]}
+            tensors = {"latents": spoil(message.tensors["latents"])}
             bad = Message("alignment", 0, message.sender, message.receiver, tensors)
             wire.exchange.send([bad if node.name == "a" else message])
     for name, node in nodes.items():
         node.align(0, wire.exchange.receive(name, 0, "alignment", node.neighbours))
-    assert dict(nodes["b"].rejected) == {"shape": 1}
+    assert dict(nodes["b"].rejected) == {reason: 1}
     assert not nodes["a"].rejected
 
 

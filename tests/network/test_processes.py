@@ -308,3 +308,59 @@ def test_network_up_shows_its_agents_and_ends_them_cleanly(
         assert saved["rounds"] == found.round >= 3
         with pytest.raises(ProcessLookupError):
             os.kill(found.pid, 0)
+
+
+@pytest.mark.parametrize(("number", "begun"), [(signal.SIGINT, 0), (signal.SIGHUP, 3)])
+def test_network_up_leaves_nobody_behind(tmp_path: Path, number: int, begun: int) -> None:
+    """Neither while agents are still starting, nor when its terminal is closed."""
+    config = world(tmp_path, NAMES[:2], graph="line", epochs=100_000, evaluate_every=100_000)
+    out = tmp_path / "up"
+    command = [sys.executable, "-m", "sheafed", "network", "up", str(config), "--out", str(out)]
+    complaints = tmp_path / "complaints"
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
+    with complaints.open("w") as file:
+        started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+    signal.signal(signal.SIGHUP, hang_up)
+    agents = network(config)
+    agents.out = out
+
+    def theirs() -> list[str]:
+        command = ["ps", "-A", "-ww", "-o", "pid=,args="]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [line for line in shown.stdout.splitlines() if f"--out {out}/" in line]
+
+    try:
+        if begun:
+            reached(agents, begun, *NAMES[:2])
+        else:
+            wait_until(agents, lambda _: len(theirs()) == 2)
+        started.send_signal(number)
+        started.wait(60)
+        left = theirs()
+    finally:
+        started.kill()
+        started.wait()
+        for line in theirs():
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+    assert (started.returncode, complaints.read_text(), left) == (0, "", [])
+    assert "Traceback" not in logs(agents)
+
+
+@pytest.mark.parametrize(("grace", "code"), [(30.0, 0), (0.0, -signal.SIGKILL)])
+def test_agents_have_a_time_of_grace(tmp_path: Path, grace: float, code: int) -> None:
+    slow = """
+import time
+from sheafed.runtime.signals import Ending
+with Ending(lambda: None) as ending:
+    print("ready", flush=True)
+    while not ending.asked:
+        time.sleep(0.01)
+    time.sleep(0.5)
+"""
+    config = world(tmp_path, NAMES[:2], graph="line")
+    agents = Processes(str(config), build(read(config)).graph, tmp_path, grace=grace)
+    agents.commands["a"] = [sys.executable, "-c", slow]
+    with agents:
+        agents.start("a")
+        wait_until(agents, lambda _: "ready" in logs(agents))
+    assert agents.wait() == {"a": code}

@@ -9,24 +9,29 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import METHODS, agents, pilots, samples
+from torch import nn
+from worlds import CLASSES, METHODS, agents, pilots, samples, simple_agent
 
 from exchange.peers import await_that, connected
 from exchange.samples import same_message
 from sheafed.domain.messages import Message
+from sheafed.domain.objectives import PseudoLabels
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
+from sheafed.exchange import Ledger
 from sheafed.exchange.certificates import make_certificates
 from sheafed.exchange.network import NetworkExchange
-from sheafed.methods import SheafFRL
-from sheafed.methods.node import Node, Setting
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods.node import Method, Node, Setting
+from sheafed.methods.noise import GaussianNoise
 from sheafed.runtime.agent_run import AgentRun
-from sheafed.runtime.checkpoint import load_checkpoint
+from sheafed.runtime.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.runtime.edge import EdgeAgent, Pace
 from sheafed.runtime.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
+NOISED = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=9.0))
 QUICK = Pace(deadline=0.3, staleness=2, start=20, farewell=0)
 Script = tuple[list[Message], list[Message]]
 
@@ -78,6 +83,17 @@ def links(certificates: Path) -> Iterator[dict[str, NetworkExchange]]:
         peer.close()
 
 
+def edge_agent(
+    links: dict[str, NetworkExchange],
+    out: Path,
+    pace: Pace = QUICK,
+    case: str = "beliefs",
+    epochs: int = EPOCHS,
+) -> EdgeAgent:
+    program, method = node("ada", "bob", case), METHODS[case]()
+    return EdgeAgent(program, links["ada"], method=method, epochs=epochs, out=out, pace=pace)
+
+
 class Stage:
     """Ada as she is, in a thread, and a scripted Bob."""
 
@@ -88,8 +104,7 @@ class Stage:
         pace: Pace = QUICK,
         case: str = "beliefs",
     ) -> None:
-        program = node("ada", "bob", case)
-        self.ada = EdgeAgent(program, links["ada"], method="x", epochs=EPOCHS, out=out, pace=pace)
+        self.ada = edge_agent(links, out, pace, case)
         self.bob = Scripted(links["bob"], node("bob", "ada", case))
         self.bob.meet(node("ada", "bob", case))
         self.bob.greet(MET, FINISHED)
@@ -141,12 +156,13 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
         2: {"beliefs": beliefs},
         3: {"latents": wide},
         4: {"latents": torch.zeros_like(latents, dtype=torch.float64)},
+        5: {"latents": 3e38 * good[5].tensors["latents"].sign()},
     }
     for round, message in enumerate(good):
         tensors = {**message.tensors, **words.get(round, {})}
         stage.bob.exchange.send([replace(message, tensors=tensors)])
     run = going.result(30)
-    expected = {"non-finite": 1, "beliefs": 1, "shape": 1, "dtype": 1}
+    expected = {"non-finite": 1, "beliefs": 1, "shape": 1, "dtype": 1, "magnitude": 1}
     assert run.node.rejected == expected
     assert stage.ada.status().rejected == expected
     weights = run.node.agent.encoder.state_dict().values()
@@ -260,6 +276,10 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
         ({"pilot set": "another"}, "do not agree on the pilot set: .* against 'another'"),
         ({"protocol version": 99}, "do not agree on the protocol version: 1 against 99"),
         ({"dimension": "wide"}, "says its dimension is 'wide'"),
+        ({"dimension": True}, "says its dimension is True"),
+        ({"dimension": 0}, "says its dimension is 0, expected an integer from 1 to 65536"),
+        ({"dimension": 2**62}, "says its dimension is 4611686018427387904, expected"),
+        ({"classes": False}, "says its classes is False, expected an integer from 0"),
         ({"round": TOTAL + 1}, f"says it is in round {TOTAL + 1}, there are {TOTAL}"),
     ],
 )
@@ -282,6 +302,20 @@ def test_other_pilots_have_another_digest() -> None:
         node("ada", "bob").introduced(hello)
 
 
+def test_label_sets_are_compared_where_both_are_known() -> None:
+    def of(name: str, other: str, *classes: str) -> Node:
+        agent = simple_agent(name, classes=classes or None)
+        return SheafFRL().node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False))
+
+    ada = of("ada", "bob", "cat", "dog", "eel")
+    for same in (of("bob", "ada", "cat", "dog", "eel"), of("bob", "ada")):
+        ada.introduced(next(same.hello()))
+        same.introduced(next(ada.hello()))
+    for other in (("dog", "cat", "eel"), ("cat", "dog", "eel", "fox"), ("catd", "og", "eel")):
+        with pytest.raises(HandshakeError, match=r"do not agree on the label set: '.*' against '"):
+            ada.introduced(next(of("bob", "ada", *other).hello()))
+
+
 def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
     going = stage.start()
     stage.bob.speak(0)
@@ -297,9 +331,7 @@ def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) 
 def test_missing_neighbours_are_named_when_patience_ends(
     links: dict[str, NetworkExchange], tmp_path: Path
 ) -> None:
-    lonely = EdgeAgent(
-        node("ada", "bob"), links["ada"], method="x", epochs=1, out=tmp_path, pace=Pace(start=0.1)
-    )
+    lonely = edge_agent(links, tmp_path, Pace(start=0.1))
     with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
         lonely.train()
 
@@ -315,24 +347,88 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     saved = load_checkpoint(tmp_path / "ada" / "checkpoint.safetensors")
     assert saved["rounds"] == stopped.rounds in (2, 3)
     assert saved["peers"] == {"bob": {"dimension": 4, "classes": 3}}
-    again = EdgeAgent(
-        node("ada", "bob"),
-        links["ada"],
-        method="x",
-        epochs=EPOCHS,
-        out=tmp_path / "ada",
-        pace=QUICK,
-    )
+    again = edge_agent(links, tmp_path / "ada")
     with pytest.raises(RunExistsError, match="already holds a run"):
         again.train()
     resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
     assert resumed.rounds == TOTAL
     assert resumed.node.agent.steps == TOTAL
-    other = EdgeAgent(
-        node("ada", "bob", case="alone"), links["ada"], method="x", epochs=1, out=tmp_path / "ada"
-    )
-    with pytest.raises(CheckpointError, match="its method is 'SheafNode', this one's"):
-        other.train(resume=True)
+    shorter = edge_agent(links, tmp_path / "ada", epochs=1)
+    with pytest.raises(InputError, match=f"has {EPOCHS} epochs behind it, 1 were asked for"):
+        shorter.train(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"method": NonCooperative()}, r"its method is .SheafFRL\(.*this one's .NonCooperative\("),
+        ({"method": SheafFRL(pilots=8)}, "its method is .*epsilon=9.*, this one's .*noise=None"),
+        ({"objective": PseudoLabels()}, "its objective is 'cross_entropy', this one's"),
+        ({"frozen": True}, "its objective is 'cross_entropy', this one's .*encoder frozen"),
+        ({"head": nn.Sequential(nn.Linear(3, CLASSES))}, "its head is 'Linear'"),
+        ({"head": nn.Linear(3, CLASSES, bias=False)}, "agent 'ada' has other weights there"),
+    ],
+)
+def test_an_agent_does_not_go_on_as_another(
+    tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    def run(method: Method = NOISED, **options: Any) -> AgentRun:
+        setting = Setting(simple_agent("ada", **options), (), pilots(), 7, 3, ROUNDS, False)
+        return AgentRun(method.node(setting), method, Ledger(), EPOCHS)
+
+    path = tmp_path / "checkpoint.safetensors"
+    run().save(path)
+    run().restore(path)
+    with pytest.raises(CheckpointError, match=f"(?s){named}"):
+        run(**change).restore(path)
+
+
+@pytest.mark.parametrize("part", ["agent", "node"])
+def test_a_checkpoint_without_a_part_says_so(tmp_path: Path, part: str) -> None:
+    setting = Setting(simple_agent("ada"), (), pilots(), 7, 3, ROUNDS, False)
+    run = AgentRun(NOISED.node(setting), NOISED, Ledger(), EPOCHS)
+    path = tmp_path / "checkpoint.safetensors"
+    run.save(path)
+    for spoilt in ({}, None):
+        save_checkpoint(path, load_checkpoint(path) | {part: spoilt})
+        with pytest.raises(CheckpointError, match="or damaged: agent 'ada' has other weights"):
+            run.restore(path)
+
+
+def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
+    links: dict[str, NetworkExchange], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pace = Pace(deadline=10, start=20, farewell=0)
+    both = [
+        EdgeAgent(
+            NOISED.node(Setting(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
+            links[agent.name],
+            method=NOISED,
+            epochs=1,
+            out=tmp_path / agent.name,
+            pace=pace,
+        )
+        for agent, other in zip(agents(), ("bob", "ada"), strict=False)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(EdgeAgent.train, both))
+    for run, other in zip(runs, ("bob", "ada"), strict=True):
+        assert run.last is not None
+        assert list(run.last["understood_by"]) == [other]
+        assert run.last["misaligned_with"] == {}
+    assert not any("has not spoken" in text for text in caplog.messages)
+
+
+def test_a_stop_that_nobody_heard_is_noticed_soon(
+    links: dict[str, NetworkExchange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler cannot wake up the thread it runs in, between its look and its wait."""
+    waited: list[float] = []
+    ada = links["ada"]
+    monkeypatch.setattr(ada._news, "wait", waited.append)
+    ada.wait(600.0, since=ada.events)
+    ada.wait(0.25, since=ada.events)
+    assert waited == [1.0, 0.25]
 
 
 def test_paces_are_checked() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sheafed.files import UNFINISHED, write_atomically
+from sheafed.files import UNFINISHED, write_atomically, write_privately
 
 
 def fail(*_: object) -> None:
@@ -61,3 +61,29 @@ def test_a_system_that_cannot_open_directories(
     monkeypatch.delattr(os, "O_DIRECTORY")
     write_atomically(tmp_path / "state", b"new")
     assert (tmp_path / "state").read_bytes() == b"new"
+
+
+class Killed(BaseException):
+    """Nothing of the writer runs after it."""
+
+
+def test_a_private_file_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(_: int) -> None:
+        raise Killed
+
+    path = tmp_path / "secret"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", kill)
+        with pytest.raises(Killed):
+            write_privately(path, b"42")
+    assert not path.exists()
+    (tmp_path / f"secret{UNFINISHED}").chmod(0o644)
+    write_privately(path, b"43")
+    assert os.listdir(tmp_path) == ["secret"]
+    assert path.read_bytes() == b"43"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError, match="secret exists already"):
+        write_privately(path, b"44")
+    assert path.read_bytes() == b"43"

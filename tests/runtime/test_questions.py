@@ -56,11 +56,14 @@ def test_a_bad_question_or_answer_is_counted_and_left_out() -> None:
     ada, bob = (start("beliefs", epochs=1).nodes[name] for name in ("ada", "bob"))
     wide = Message("question test", 3, "bob", "ada", {"latents": torch.zeros(4, 99)})
     assert list(answer(ada, 3, {"bob": wide})) == []
+    for shape in ((), (0, 99), (0, 4)):
+        flat = Message("question test", 3, "bob", "ada", {"latents": torch.zeros(shape)})
+        assert list(answer(ada, 3, {"bob": flat})) == []
     empty = Message("question test", 3, "bob", "ada")
     assert list(answer(ada, 3, {"bob": empty})) == []
     few = Message("answer test", 3, "ada", "bob", {"classes": torch.zeros(2, dtype=torch.int64)})
     assert mark(bob, 3, {"ada": few}) == {}
-    assert (ada.rejected, bob.rejected) == ({"shape": 1, "names": 1}, {"shape": 1})
+    assert (ada.rejected, bob.rejected) == ({"shape": 4, "names": 1}, {"shape": 1})
 
 
 def test_pilots_without_their_energy_are_left_out() -> None:
@@ -69,5 +72,9 @@ def test_pilots_without_their_energy_are_left_out() -> None:
     bare = Message(message.kind, 3, message.sender, message.receiver, message.tensors)
     head = nodes[message.receiver]
     assert compare_pilots(head, 3, {message.sender: bare}) == {}
-    assert head.rejected == {"fields": 1}
+    below = Message(
+        message.kind, 3, message.sender, message.receiver, message.tensors, {"energy": -1.0}
+    )
+    assert compare_pilots(head, 3, {message.sender: below}) == {}
+    assert head.rejected == {"fields": 2}
     assert compare_pilots(head, 3, {message.sender: message}) != {}

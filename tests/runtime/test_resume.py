@@ -24,7 +24,10 @@ from worlds import (
     weights,
 )
 
+from sheafed.domain.agent import Agent
+from sheafed.domain.objectives import cross_entropy
 from sheafed.domain.pilot_set import PilotSet
+from sheafed.domain.samples import Batch
 from sheafed.errors import CheckpointError, RunExistsError
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.methods.node import Node, Setting
@@ -254,6 +257,10 @@ def go(out: Path, **changes: Any) -> Run:
     return train(**{**settings, **changes})
 
 
+def labels_and_more(agent: Agent, batch: Batch) -> torch.Tensor:
+    return cross_entropy(agent, batch) + agent.encode(batch.inputs).square().mean()
+
+
 def with_b(**options: Any) -> dict[str, Any]:
     return {"agents": [simple_agent("a"), simple_agent("b", **options), simple_agent("c", 5)]}
 
@@ -279,6 +286,11 @@ def with_b(**options: Any) -> dict[str, Any]:
             },
             "head of agent 'b'",
         ),
+        (
+            with_b(dimension=4, objective=labels_and_more),
+            "objective of agent 'b' is 'cross_entropy'",
+        ),
+        (with_b(dimension=4, frozen=True), "objective of agent 'b' .* 'cross_entropy, encoder fro"),
         (with_b(dimension=4, head=nn.Linear(4, 8)), "agent 'b' has other weights.*size mismatch"),
     ],
 )
@@ -328,6 +340,16 @@ def test_a_damaged_checkpoint(begun: Path) -> None:
         assert contents(begun) == before
     path.write_bytes(content)
     assert go(begun).rounds == 4
+
+
+@pytest.mark.parametrize("part", ["agents", "nodes"])
+def test_a_checkpoint_without_an_agent(begun: Path, part: str) -> None:
+    path = begun / "checkpoint.safetensors"
+    state = load_checkpoint(path)
+    for spoilt in ({}, {**state[part], "b": {}}):
+        save_checkpoint(path, state | {part: spoilt})
+        with pytest.raises(CheckpointError, match=r"damaged: agent '[ab]' has other weights there"):
+            go(begun)
 
 
 def test_weights_are_no_checkpoint_of_a_training(begun: Path) -> None:

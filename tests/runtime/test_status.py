@@ -5,6 +5,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Semaphore
 
 import pytest
 
@@ -20,6 +21,32 @@ def test_a_status_is_written_at_once_and_at_the_end(tmp_path: Path) -> None:
         now = replace(now, state="finished", round=9)
     assert read_statuses(tmp_path) == {"ada": now}
     assert json.loads(path.read_text()) == asdict(now)
+
+
+def test_a_disk_that_is_full_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried, full = Semaphore(0), True
+
+    def write(path: Path, content: bytes) -> None:
+        tried.release()
+        if full:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("sheafed.runtime.status.write_atomically", write)
+    monkeypatch.setattr("sheafed.runtime.status.PERIOD_SECONDS", 0.001)
+    path = tmp_path / "ada" / STATUS
+    path.parent.mkdir()
+    with StatusFile(path, lambda: Status("ada")):
+        for _ in range(3):  # here, and twice by the thread
+            assert tried.acquire(timeout=20)
+    assert [text for text in caplog.messages if "No space left" in text] == [
+        "the status cannot be written for now: [Errno 28] No space left on device"
+    ]
+    with StatusFile(path, lambda: Status("ada")):
+        full = False
+    assert list(read_statuses(tmp_path)) == ["ada"]
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])

@@ -2,15 +2,17 @@
 
 import logging
 import secrets
-import signal
+import sys
 from contextlib import closing
 from pathlib import Path
+from reprlib import repr as short
 from threading import Event
 from typing import Annotated
 
 import torch
 import typer
 
+from sheafed.errors import InputError
 from sheafed.exchange.credentials import Credentials
 from sheafed.exchange.network import NetworkExchange
 from sheafed.exchange.refused_links import RefusedLinks
@@ -21,6 +23,7 @@ from sheafed.experiments.build import agent_names
 from sheafed.experiments.presets import read_experiment
 from sheafed.files import write_privately
 from sheafed.runtime.edge import EdgeAgent, Pace
+from sheafed.runtime.signals import Ending
 
 Cert = Annotated[Path, typer.Option(help="the certificate; its common name is the agent's")]
 Key = Annotated[Path, typer.Option(help="the private key of the certificate")]
@@ -63,44 +66,47 @@ def agent(
     """Run one agent: it trains with whichever of its neighbours are there."""
     import_zenoh()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    experiment = read_experiment(config, overrides or [], seed)
-    pace = Pace(deadline, staleness, start, farewell)
-    torch.set_num_threads(experiment.training.threads)
-    world = world_of(experiment, name)
-    credentials = Credentials(cert, key, ca)
-    node = node_in(world, name, experiment.seed, _secret(out))
-    with (
-        RefusedLinks() as refused,
-        # Closed at the end, since an open session would keep the process from ending.
-        closing(
-            NetworkExchange(
-                name,
-                node.neighbours,
-                credentials=credentials,
-                listen=listen or [],
-                connect=connect or [],
-                network=network,
-                relays=relay or [],
-                limit=max_message << 20,
-                staleness=staleness,
-                lease=lease,
+    with Ending(sys.exit) as ending:  # as long as there is nothing to save
+        experiment = read_experiment(config, overrides or [], seed)
+        pace = Pace(deadline, staleness, start, farewell)
+        torch.set_num_threads(experiment.training.threads)
+        world = world_of(experiment, name)
+        credentials = Credentials(cert, key, ca)
+        node = node_in(world, name, experiment.seed, _secret(out))
+        ending.act = lambda: None  # until there is something to stop
+        with (
+            RefusedLinks() as refused,
+            # Closed at the end, since an open session would keep the process from ending.
+            closing(
+                NetworkExchange(
+                    name,
+                    node.neighbours,
+                    credentials=credentials,
+                    listen=listen or [],
+                    connect=connect or [],
+                    network=network,
+                    relays=relay or [],
+                    limit=max_message << 20,
+                    staleness=staleness,
+                    lease=lease,
+                )
+            ) as exchange,
+        ):
+            edge = EdgeAgent(
+                node,
+                exchange,
+                method=world.method,
+                epochs=experiment.training.epochs,
+                out=out,
+                pace=pace,
+                evaluate_every=experiment.training.evaluate_every,
+                checkpoint_every=experiment.training.checkpoint_every,
+                refused_links=lambda: refused.count,
             )
-        ) as exchange,
-    ):
-        edge = EdgeAgent(
-            node,
-            exchange,
-            method=world.method.name,
-            epochs=experiment.training.epochs,
-            out=out,
-            pace=pace,
-            evaluate_every=experiment.training.evaluate_every,
-            checkpoint_every=experiment.training.checkpoint_every,
-            refused_links=lambda: refused.count,
-        )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: edge.stop())
-        run = edge.train(resume)
+            ending.act = edge.stop
+            if ending.asked:
+                edge.stop()
+            run = edge.train(resume)
     print(f"{name}: {edge.state} after round {run.rounds} of {run.total}, wrote {out}")
 
 
@@ -125,11 +131,10 @@ def relay(
         limit=max_message << 20,
     )
     over = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
     try:
-        print(f"carrying messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
-        over.wait()
+        with Ending(over.set):
+            print(f"carrying messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
+            over.wait()
     finally:
         session.close()  # type: ignore[no-untyped-call]
 
@@ -155,4 +160,10 @@ def _secret(out: Path) -> int:
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         write_privately(path, str(secrets.randbits(63)).encode())
-    return int(path.read_text())
+    content = path.read_text()
+    if not content.isdecimal():
+        raise InputError(
+            f"{path} holds {short(content)} instead of a number; restore it, or delete it if this "
+            "agent has not begun"
+        )
+    return int(content)

@@ -16,9 +16,10 @@ from sheafed.exchange.zenoh_settings import import_zenoh
 from sheafed.experiments.build import build
 from sheafed.experiments.presets import read_experiment
 from sheafed.files import write_atomically
-from sheafed.runtime.edge import SUMMARY
 from sheafed.runtime.gather import gather
-from sheafed.runtime.processes import CERTIFICATES, LOG, Processes
+from sheafed.runtime.names import SUMMARY
+from sheafed.runtime.processes import CERTIFICATES, GRACE_SECONDS, LOG, Processes
+from sheafed.runtime.signals import Ending
 from sheafed.runtime.status import liveness, read_statuses
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
@@ -35,6 +36,9 @@ def up(
     resume: Annotated[bool, typer.Option(help="go on where this directory stopped")] = False,
     deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
     staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
+    grace: Annotated[
+        float, typer.Option(min=0, help="seconds to finish a round in after Ctrl-C, then: kill")
+    ] = GRACE_SECONDS,
 ) -> None:
     """Start an agent process per agent of a config, with certificates, and wait for them."""
     import_zenoh()
@@ -49,11 +53,9 @@ def up(
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    with Processes(config, graph, out, options) as agents:
-        agents.start()
+    with Ending(_interrupt) as ending, Processes(config, graph, out, options, grace) as agents:
         try:
+            agents.start()
             with Live(_table(out), refresh_per_second=2) as live:
                 while agents.under_way:
                     time.sleep(0.5)
@@ -63,6 +65,11 @@ def up(
     codes = agents.wait()
     write_atomically(out / SUMMARY, json.dumps(gather(out), indent=2).encode())
     failed = sorted(name for name, code in codes.items() if code)
+    if ending.asked and any(codes[name] == -signal.SIGKILL for name in failed):
+        raise NetworkError(
+            f"{', '.join(failed)} did not end within {grace:g} s and lost what came after the last "
+            "checkpoint; give a longer --grace where rounds take long"
+        )
     if failed:
         raise NetworkError(f"{', '.join(failed)} failed; see {out}/NAME/{LOG}")
     print(f"wrote {out}: {SUMMARY}, and a directory per agent")
@@ -74,6 +81,10 @@ def status(
 ) -> None:
     """Show who is alive, how far and how accurate, and what was sent."""
     Console().print(_table(directory))
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _table(directory: Path) -> Table:

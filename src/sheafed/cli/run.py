@@ -70,12 +70,13 @@ def _train(experiment: Experiment, out: Path, resume: bool, group: Group, world:
     if group.rank == 0:
         _check_directory(experiment, out, resume)
         out.mkdir(parents=True, exist_ok=True)
+        if isinstance(group, Cluster):
+            # First of all: a restart must know the rest, or what there is of it, for its own.
+            remember_cluster(out, group.homes)
+            print("\n".join(group.describe()))
         write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
         counts = holdings(world.labels, world.partition)
         draw_holdings(counts, out / HOLDINGS, agents=list(world.partition))
-    if isinstance(group, Cluster) and group.rank == 0:
-        remember_cluster(out, group.homes)
-        print("\n".join(group.describe()))
     table = experiment.training
     finished = train(
         world.agents,

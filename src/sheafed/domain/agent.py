@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,6 +52,8 @@ class Agent:
             still fitted, neighbours are still pulled towards it, and a head still learns. An
             encoder with neither parameters nor buffers is frozen by nature. An agent with nothing
             to train needs no optimiser and its objective is never called.
+        classes: the names of the classes that labels 0, 1, ... stand for, if they have any.
+            Neighbours that name theirs must name the same.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Agent:
         clip: float | None = None,
         stepsize: Callable[[int], float] | None = None,
         frozen: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
@@ -74,6 +77,12 @@ class Agent:
             raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
         if clip is not None and not clip > 0:
             raise InputError(f"agent {name!r}: clip must be positive or None, got {clip}")
+        named = () if classes is None or isinstance(classes, str) else tuple(classes)
+        if classes is not None and not (named and all(isinstance(c, str) for c in named)):
+            raise InputError(
+                f"agent {name!r}: classes must be a list of names, one per class, or None, got "
+                f"{classes!r}"
+            )
         self.name = name
         self.encoder = encoder
         self.head = head
@@ -82,6 +91,7 @@ class Agent:
         self.batch_size = batch_size
         self.clip = clip
         self.stepsize = stepsize
+        self.classes = named or None
         self.frozen = frozen or not encoder.state_dict()
         if self.frozen:
             encoder.eval().requires_grad_(False)
@@ -190,11 +200,17 @@ class Agent:
         self.optimizer.step()
         self.steps += 1
 
-    def state(self) -> dict[str, Any]:
-        """Return everything that changes in training."""
+    def weights(self) -> dict[str, Any]:
+        """Return what a trained agent is used with."""
         return {
             "encoder": dict(self.encoder.state_dict()),
             "head": None if self.head is None else dict(self.head.state_dict()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that changes in training."""
+        return {
+            **self.weights(),
             "objective": (
                 dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
             ),

@@ -15,6 +15,9 @@ from sheafed.linalg.checks import check_finite
 
 Scalar: TypeAlias = str | int | float | bool | None
 
+LARGEST = 1e12
+"""Numbers up to here can be squared and summed over a whole message in single precision."""
+
 
 @dataclass(frozen=True, eq=False)
 class Message:
@@ -83,7 +86,7 @@ def check_message(
     """Raise `MessageError` unless the message is exactly the one that was agreed.
 
     Its `reason` is the first check that fails: kind, round, sender, receiver, names, dtype,
-    shape, non-finite. Fields are the method's own business.
+    shape, non-finite, magnitude. Fields are the method's own business.
     """
     agreed = {"kind": kind, "round": round, "sender": sender, "receiver": receiver}
     for reason, expected in agreed.items():
@@ -93,10 +96,24 @@ def check_message(
         tensor = message.tensors[name]
         _require(message, "dtype", f"dtype of {name}", tensor.dtype, spec.dtype)
         _require(message, "shape", f"shape of {name}", tuple(tensor.shape), spec.shape)
-        try:
-            check_finite(name, tensor)
-        except NonFiniteError as problem:
-            raise MessageError("non-finite", f"{message}: {problem}") from problem
+        _check_size_of_numbers(message, name, tensor)
+
+
+def _check_size_of_numbers(message: Message, name: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    low, high = (float(value) for value in tensor.aminmax())  # in one pass; NaN if any is
+    if low >= -LARGEST and high <= LARGEST:
+        return
+    try:
+        check_finite(name, tensor)
+    except NonFiniteError as problem:
+        raise MessageError("non-finite", f"{message}: {problem}") from problem
+    raise MessageError(
+        "magnitude",
+        f"{message}: {name} holds numbers from {low:.3g} to {high:.3g}, at most {LARGEST:g} in "
+        "size is accepted; look at what produced them",
+    )
 
 
 def _require(message: Message, reason: str, what: str, given: object, expected: object) -> None:

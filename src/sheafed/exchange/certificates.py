@@ -41,24 +41,31 @@ def make_certificates(
     directory.mkdir(parents=True, exist_ok=True)
     ca_certificate, ca_key = _authority(directory, days)
     for name in names:
-        if (directory / f"{name}.pem").exists():
-            raise InputError(
-                f"{directory / f'{name}.pem'} exists already; delete it to make a new one"
-            )
+        _check_absent(directory / f"{name}.pem", directory / f"{name}.key")
         certificate, key = _issue(name, hosts, days, ca_certificate, ca_key)
         write_privately(directory / f"{name}.key", _private_bytes(key))
         write_atomically(directory / f"{name}.pem", _public_bytes(certificate))
 
 
+def check_common_name(path: Path, name: str) -> None:
+    """Raise unless a certificate is that of the agent `name`: neighbours would not hear it."""
+    try:
+        subject = x509.load_pem_x509_certificate(path.read_bytes()).subject
+    except ValueError as problem:
+        raise InputError(f"{path} is no certificate in PEM format: {problem}") from problem
+    found = [entry.value for entry in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    if found != [name]:
+        raise InputError(
+            f"the certificate {path} is that of {', '.join(map(repr, found)) or 'nobody'}, by its "
+            f"common name, and this agent is {name!r}; give its own, or its name"
+        )
+
+
 def _authority(directory: Path, days: int) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
     path = directory / f"{AUTHORITY}.pem"
     if path.exists():
-        loaded = serialization.load_pem_private_key(
-            path.with_suffix(".key").read_bytes(), password=None
-        )
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise InputError(f"{path.with_suffix('.key')} is no key that this program made")
-        return x509.load_pem_x509_certificate(path.read_bytes()), loaded
+        return x509.load_pem_x509_certificate(path.read_bytes()), _authority_key(path)
+    _check_absent(path.with_suffix(".key"))
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sheafed test authority")])
     certificate = (
@@ -70,6 +77,25 @@ def _authority(directory: Path, days: int) -> tuple[x509.Certificate, EllipticCu
     write_privately(path.with_suffix(".key"), _private_bytes(key))
     write_atomically(path, _public_bytes(certificate))
     return certificate, key
+
+
+def _authority_key(certificate: Path) -> EllipticCurvePrivateKey:
+    path = certificate.with_suffix(".key")
+    if not path.exists():
+        raise InputError(
+            f"{path}, which signs for {certificate}, is not there; put it back, or choose another "
+            "directory for an authority of its own, which these agents do not trust"
+        )
+    loaded = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path} is no key that this program made; put the right one back")
+    return loaded
+
+
+def _check_absent(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            raise InputError(f"{path} exists already; delete it to make a new one")
 
 
 def _issue(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MESSAGES, GREETINGS = "message", "greeting"
 """The channels between two agents: what belongs to a round, and who one is and where."""
 FLUSH_SECONDS = 2.0
+LONGEST_WAIT = 1.0
 
 logger = logging.getLogger("sheafed.exchange")
 
@@ -72,10 +73,14 @@ class NetworkExchange:
         lease: float = 5.0,
         ledger: Ledger | None = None,
     ) -> None:
+        self._zenoh = import_zenoh()
+        from sheafed.exchange.certificates import check_common_name
+
         if name in neighbours or len(set(neighbours)) != len(neighbours):
             raise InputError(
                 f"{name!r} needs neighbours with different names, got {sorted(neighbours)}"
             )
+        check_common_name(credentials.certificate, name)
         self.name = name
         self.neighbours = tuple(sorted(neighbours))
         self.arrived = 0
@@ -92,7 +97,6 @@ class NetworkExchange:
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
         self._known = {*self.neighbours, *relays}
-        self._zenoh = import_zenoh()
         self._session = open_session(
             settings(
                 "client" if relays and not listen else "peer",
@@ -174,10 +178,15 @@ class NetworkExchange:
             return self._events
 
     def wait(self, seconds: float, since: int) -> int:
-        """Wait until something happens, unless it has: until `events` is not `since`; return it."""
+        """Wait until something happens, unless it has: until `events` is not `since`; return it.
+
+        It may return earlier with nothing new, and then again: whoever waits looks what there is.
+        """
         with self._news:
             if not self._interrupted and self._events == since:
-                self._news.wait(seconds)
+                # A signal handler runs in this very thread, and what it says between the line
+                # above and the next is heard by nobody.
+                self._news.wait(min(seconds, LONGEST_WAIT))
             return self._events
 
     def interrupt(self) -> None:

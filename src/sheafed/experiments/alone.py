@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sheafed.domain.seeds import derive
 from sheafed.errors import UnknownAgentError
 from sheafed.experiments.build import World, agent_names, build
 from sheafed.experiments.config import Experiment
-from sheafed.methods.node import Node, Setting
+from sheafed.methods.node import Node
+from sheafed.runtime.programs import program
 
 
 def node_in(world: World, name: str, seed: int, secret: int | None = None) -> Node:
@@ -16,21 +16,18 @@ def node_in(world: World, name: str, seed: int, secret: int | None = None) -> No
         world: what the config, the same for all agents, describes.
         name: which one.
         seed: that of the config.
-        secret: a seed that only this agent knows; derived from the shared one by default, which
-            is as repeatable as a run in one process and no secret.
+        secret: a seed that only this agent knows (see `program`).
     """
     (agent,) = (agent for agent in world.agents if agent.name == name)
-    agent.start(seed)
-    return world.method.node(
-        Setting(
-            agent=agent,
-            neighbours=tuple(sorted(world.graph.neighbors(name))),
-            pilots=world.pilots,
-            seed=seed,
-            secret=derive(seed, name, "secret") if secret is None else secret,
-            rounds_per_epoch=world.rounds_per_epoch,
-            homogeneous=world.homogeneous,
-        )
+    return program(
+        world.method,
+        agent,
+        world.graph.neighbors(name),
+        world.pilots,
+        seed=seed,
+        rounds_per_epoch=world.rounds_per_epoch,
+        homogeneous=world.homogeneous,
+        secret=secret,
     )
 
 

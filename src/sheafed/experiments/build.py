@@ -224,6 +224,7 @@ def _agent(
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
         clip=table.clip,
+        classes=samples.classes,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sheafed.errors import DataFormatError, SweepError
 from sheafed.experiments.sweep import Overrides, Trial
+from sheafed.runtime.names import METRICS, SUMMARY
 
 FIGURES = (
     "private_accuracy",
@@ -41,7 +42,7 @@ class Row:
 
 def is_done(trial: Trial, out: Path) -> bool:
     """Whether a trial has run to its end."""
-    return (out / trial.directory / "summary.json").exists()
+    return (out / trial.directory / SUMMARY).exists()
 
 
 def best(trials: Sequence[Trial], out: Path) -> Trial | None:
@@ -86,7 +87,7 @@ def average(variant: Overrides, trials: Sequence[Trial], out: Path) -> Row:
 
 def validation_score(trial: Trial, out: Path) -> float:
     """Return the mean of private and communication accuracy on validation data."""
-    path = out / trial.directory / "metrics.jsonl"
+    path = out / trial.directory / METRICS
     lines = path.read_text().splitlines()
     score = json.loads(lines[-1]).get("validation_score") if lines else None
     if score is None and trial.candidate:
@@ -98,7 +99,7 @@ def validation_score(trial: Trial, out: Path) -> float:
 
 def read_summary(trial: Trial, out: Path) -> dict[str, Any]:
     """Return what a finished trial has written at its end."""
-    path = out / trial.directory / "summary.json"
+    path = out / trial.directory / SUMMARY
     try:
         content: dict[str, Any] = json.loads(path.read_text())
     except (OSError, json.JSONDecodeError) as problem:

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 
 from sheafed.domain.messages import Message
 from sheafed.errors import HandshakeError
 
+LARGEST_COUNT = 2**40
+BOUNDS = {"dimension": (1, 2**16)}
+"""Of what a neighbour says of itself, where they are not 0 and `LARGEST_COUNT`. A map of its
+dimension is made before its first latent comes."""
 
-def check_agreement(me: str, agreement: Mapping[str, str | int], greeting: Message) -> None:
-    """Raise unless a neighbour has agreed to the same as this agent."""
-    for what, mine in agreement.items():
+
+def check_agreement(
+    me: str,
+    agreement: Mapping[str, str | int],
+    where_known: Mapping[str, str],
+    greeting: Message,
+) -> None:
+    """Raise unless a neighbour has agreed to the same as this agent.
+
+    Args:
+        me: this agent.
+        agreement: what both must say.
+        where_known: what both must say alike if both say it.
+        greeting: what the neighbour says.
+    """
+    for what, mine in {**agreement, **where_known}.items():
         theirs = greeting.fields.get(what)
-        if theirs != mine:
+        if theirs != mine and not (theirs is None and what in where_known):
             raise HandshakeError(
                 f"agents {me!r} and {greeting.sender!r} do not agree on the {what}: "
                 f"{mine!r} against {theirs!r}; give both the same configuration"
             )
+
+
+def label_set(classes: Sequence[str] | None) -> dict[str, str]:
+    """Return what tells one label set, the classes in their order, from others, if it is known."""
+    if classes is None:
+        return {}
+    content = blake2b(digest_size=16)
+    for name in classes:
+        content.update(f"{len(name)}:{name}".encode())
+    return {"label set": content.hexdigest()}
 
 
 def read_introduction(expected: Iterable[str], greeting: Message) -> dict[str, int]:
@@ -24,9 +52,11 @@ def read_introduction(expected: Iterable[str], greeting: Message) -> dict[str, i
     said = {}
     for what in expected:
         value = greeting.fields.get(what)
-        if not isinstance(value, int) or value < 0:
+        low, high = BOUNDS.get(what, (0, LARGEST_COUNT))
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise HandshakeError(
-                f"agent {greeting.sender!r} says its {what} is {value!r}, expected an integer"
+                f"agent {greeting.sender!r} says its {what} is {value!r}, expected an integer "
+                f"from {low} to {high}"
             )
         said[what] = value
     return said

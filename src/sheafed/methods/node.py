@@ -19,7 +19,7 @@ from sheafed.domain.messages import Message, TensorSpec, check_message
 from sheafed.domain.pilot_set import PilotSet
 from sheafed.domain.seeds import generator
 from sheafed.errors import HandshakeError, MessageError
-from sheafed.methods.handshake import check_agreement, read_introduction
+from sheafed.methods.handshake import check_agreement, label_set, read_introduction
 from sheafed.methods.maps import End
 from sheafed.methods.steps import encode_pilots, local_loss
 from sheafed.methods.whitenings import WhiteningLayer
@@ -108,7 +108,7 @@ class Node(ABC):
 
     def greeting(self, neighbour: str) -> Message:
         """Introduce this agent to somebody who is, or is about to be, a neighbour."""
-        fields = {**self.agreement(), **self.introduction()}
+        fields = {**self.agreement(), **self.introduction(), **label_set(self.agent.classes)}
         return Message(HELLO, 0, self.name, neighbour, fields=fields)
 
     def meet(self, inbox: Mapping[str, Message]) -> None:
@@ -125,7 +125,8 @@ class Node(ABC):
 
     def introduced(self, greeting: Message) -> dict[str, int]:
         """Return what a neighbour says of itself; refuse one that has agreed to something else."""
-        check_agreement(self.name, self.agreement(), greeting)
+        labels = label_set(self.agent.classes)
+        check_agreement(self.name, self.agreement(), labels, greeting)
         return read_introduction(self.introduction(), greeting)
 
     def prepare(self) -> None:

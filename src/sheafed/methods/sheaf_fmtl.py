@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from sheafed.domain.channels import Channel
-from sheafed.domain.messages import Message, TensorSpec
+from sheafed.domain.messages import LARGEST, Message, TensorSpec
 from sheafed.domain.seeds import generator
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods.low_rank_maps import HadamardStart, StackedMaps
@@ -180,7 +180,7 @@ class SheafFMTLNode(PostHocNode):
             return
         self._theta = self.parameters()
         self._projected = self.maps.project(self._theta)
-        self._check_finite("projected parameters", self._projected, round)
+        self._check_size("projected parameters", self._projected, round, LARGEST)
         parts = torch.split(self._projected, list(self.widths.values()))
         for j, part in zip(self.widths, parts, strict=True):
             yield Message(ROUND, round, self.name, j, {"projection": part.clone()})
@@ -226,7 +226,7 @@ class SheafFMTLNode(PostHocNode):
         )
 
     def _add_gradient(self, gradient: Tensor, round: int) -> None:
-        self._check_finite("gradient of the disagreement", gradient, round)
+        self._check_size("gradient of the disagreement", gradient, round)
         parts = torch.split(gradient, [p.numel() for p in self.trained])
         for parameter, part in zip(self.trained, parts, strict=True):
             shaped = part.view(parameter.shape).to(parameter.dtype)
@@ -235,12 +235,17 @@ class SheafFMTLNode(PostHocNode):
             else:
                 parameter.grad.add_(shaped)
 
-    def _check_finite(self, what: str, values: Tensor, round: int) -> None:
-        if not bool(torch.isfinite(values).all()):
-            bad = int((~torch.isfinite(values)).sum())
+    def _check_size(
+        self, what: str, values: Tensor, round: int, largest: float = float("inf")
+    ) -> None:
+        """Raise if own numbers are not finite, or so large that neighbours would refuse them."""
+        size = values.abs()
+        good = torch.isfinite(size) & (size <= largest)
+        if not bool(good.all()):
+            limits = "not finite" if largest == float("inf") else f"not finite or above {largest:g}"
             raise NonFiniteError(
-                f"agent {self.name!r}, round {round}: {bad} of {values.numel()} values of the "
-                f"{what} are not finite; lower the penalty, the map_rate or the scale"
+                f"agent {self.name!r}, round {round}: {int((~good).sum())} of {values.numel()} "
+                f"values of the {what} are {limits}; lower the penalty, the map_rate or the scale"
             )
 
     def state(self) -> dict[str, Any]:

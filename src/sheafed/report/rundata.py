@@ -12,8 +12,7 @@ from typing import Any
 from sheafed.errors import CheckpointError, InputError, ReportError
 from sheafed.exchange.ledger import Ledger
 from sheafed.runtime.checkpoint import load_checkpoint
-from sheafed.runtime.resume import CHECKPOINT
-from sheafed.runtime.train import METRICS, SUMMARY
+from sheafed.runtime.names import CHECKPOINT, METRICS, SUMMARY
 
 CONFIG = "config.json"
 Record = dict[str, Any]

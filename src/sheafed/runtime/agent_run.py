@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sheafed.errors import CheckpointError
 from sheafed.exchange.ledger import Ledger
-from sheafed.methods.node import Node
+from sheafed.methods.node import Method, Node
 from sheafed.runtime.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.runtime.identity import agent_identity, check_identity, describe, load_states
+from sheafed.runtime.profiles import profile
 from sheafed.runtime.run import Record, peak_memory
 
 
@@ -19,8 +20,8 @@ class AgentRun:
     """The training of one agent, finished or under way."""
 
     node: Node
-    method: str
-    """What tables call the method."""
+    recipe: Method
+    """Whose program the node is."""
     ledger: Ledger
     epochs: int
     rounds: int = 0
@@ -35,6 +36,11 @@ class AgentRun:
     """What was logged since the last evaluation."""
     metrics: list[Record] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def method(self) -> str:
+        """What tables call the method."""
+        return self.recipe.name
 
     @property
     def rounds_per_epoch(self) -> int:
@@ -79,25 +85,11 @@ class AgentRun:
     def restore(self, path: Path) -> None:
         """Go on from what `save` wrote; neighbours are known from then."""
         state = load_checkpoint(path)
-        identity = state.get("identity")
-        for what, mine in self._identity().items():
-            theirs = identity.get(what) if isinstance(identity, dict) else None
-            if theirs != mine:
-                raise CheckpointError(
-                    f"{path} is of another training: its {what} is {theirs!r}, this one's "
-                    f"{mine!r}; resume with the same settings, or choose another directory"
-                )
+        check_identity(path, state, self._identity())
         node = self.node
         node.peers = state["peers"]
         node.prepare()
-        try:
-            node.agent.load_state(state["agent"])
-            node.load_state(state["node"])
-        except (RuntimeError, ValueError, LookupError) as problem:
-            raise CheckpointError(
-                f"{path} is of another training: agent {node.name!r} has other weights there "
-                f"({problem}); resume with the same agent, or choose another directory"
-            ) from problem
+        load_states(path, node, state["agent"], state["node"])
         self.rounds, self.missed = state["rounds"], state["missed"]
         self.left_out, self.reused = Counter(state["left_out"]), Counter(state["reused"])
         self.totals, self.metrics = state["totals"], state["metrics"]
@@ -130,11 +122,9 @@ class AgentRun:
         node = self.node
         return {
             **node.agreement(),
+            "method": describe(self.recipe),
             "name": node.name,
             "seed": node.setting.seed,
             "neighbours": list(node.neighbours),
-            "latent size": node.agent.dimension,
-            "optimiser": type(node.agent.optimizer).__name__,
-            "batch size": node.agent.batch_size,
-            "number of training samples": len(node.agent.data.train),
+            **agent_identity(profile(node.agent, home=0)),
         }

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,16 +20,17 @@ from sheafed.domain.messages import Message
 from sheafed.errors import HandshakeError, InputError, RunExistsError
 from sheafed.exchange.network import NetworkExchange
 from sheafed.files import write_atomically
-from sheafed.methods.node import ROUND, Node
+from sheafed.methods.node import ROUND, Method, Node
 from sheafed.runtime.agent_run import AgentRun
 from sheafed.runtime.callbacks import append_record, write_records
 from sheafed.runtime.checkpoint import save_checkpoint
 from sheafed.runtime.evaluation import mean
+from sheafed.runtime.identity import check_epochs
+from sheafed.runtime.names import CHECKPOINT, LAST, METRICS, SUMMARY
 from sheafed.runtime.neighbourhood import FINISHED, Neighbourhood
 from sheafed.runtime.peer_evaluation import evaluate_here
 from sheafed.runtime.status import STATUS, State, Status, StatusFile
 
-CHECKPOINT, METRICS, SUMMARY = "checkpoint.safetensors", "metrics.jsonl", "summary.json"
 QUIET_SECONDS = 2.0
 """Who returns has heard from everybody who is there when nobody new has spoken for so long."""
 
@@ -67,7 +68,7 @@ class EdgeAgent:
     Args:
         node: its program, before the handshake.
         exchange: its links; kept open, for whoever made it to close.
-        method: what tables call the method.
+        method: whose program that is.
         epochs: how long.
         out: a directory for metrics, checkpoint, weights, status and summary.
         pace: how long to wait for others.
@@ -81,7 +82,7 @@ class EdgeAgent:
         node: Node,
         exchange: NetworkExchange,
         *,
-        method: str,
+        method: Method,
         epochs: int,
         out: Path,
         pace: Pace | None = None,
@@ -120,6 +121,7 @@ class EdgeAgent:
             try:
                 if not fresh:
                     run.restore(checkpoint)
+                    check_epochs(self.out, run.rounds, run.epochs, run.rounds_per_epoch)
                 started = time.monotonic() - run.seconds
                 write_records(self.out / METRICS, run.metrics)
                 self._join(fresh)
@@ -203,7 +205,7 @@ class EdgeAgent:
             self._part()
         run.seconds = time.monotonic() - started
         run.save(self.out / CHECKPOINT)
-        save_checkpoint(self.out / "last.safetensors", _weights(self._node))
+        save_checkpoint(self.out / LAST, self._node.agent.weights())
         write_atomically(self.out / SUMMARY, json.dumps(run.summary(), indent=2).encode())
 
     def _round(self, round: int, deadline: float) -> None:
@@ -279,11 +281,3 @@ class EdgeAgent:
                 break
             self._exchange.wait(0.2, since=news)
         self._exchange.flush()
-
-
-def _weights(node: Node) -> Mapping[str, object]:
-    agent = node.agent
-    return {
-        "encoder": dict(agent.encoder.state_dict()),
-        "head": None if agent.head is None else dict(agent.head.state_dict()),
-    }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sheafed.runtime.edge import SUMMARY
 from sheafed.runtime.evaluation import Evaluation
+from sheafed.runtime.names import SUMMARY
 from sheafed.runtime.run import Record
 
 

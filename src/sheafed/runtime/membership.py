@@ -13,10 +13,9 @@ import torch
 from sheafed.domain.agent import Agent
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.domain.pilot_set import PilotSet, as_pilot_set
-from sheafed.domain.seeds import derive
 from sheafed.errors import InputError, UnknownAgentError
 from sheafed.exchange import Exchange, LocalExchange
-from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, Setting, latent_dtype
+from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
 from sheafed.runtime.after_training import align_after_training
 from sheafed.runtime.callbacks import append_record
 from sheafed.runtime.group import Alone
@@ -27,10 +26,12 @@ from sheafed.runtime.membership_checks import (
     is_homogeneous,
     warn_if_apart,
 )
+from sheafed.runtime.names import BEST, METRICS
 from sheafed.runtime.profiles import profile
+from sheafed.runtime.programs import program
 from sheafed.runtime.resume import save, save_weights
 from sheafed.runtime.run import Run
-from sheafed.runtime.train import METRICS, Log, measure, one_round, write_results
+from sheafed.runtime.train import Log, measure, one_round, write_results
 
 Others = Literal["resting", "undisturbed", "training"]
 
@@ -60,7 +61,15 @@ def join(
     graph.add_edges_from((agent.name, j) for j in neighbours)
     check_resumable(run, graph, [agent, *run.agents.values()])
 
-    newcomer = _program(run, agent, neighbours, _pilots_for(run, agent.name, pilots), homogeneous)
+    newcomer = program(
+        run.recipe,
+        agent,
+        neighbours,
+        _pilots_for(run, agent.name, pilots),
+        seed=run.seed,
+        rounds_per_epoch=run.rounds_per_epoch,
+        homogeneous=homogeneous,
+    )
     newcomer.fit_whitening()  # before anybody is told: it fails if the pilots are none for this one
     exchange = LocalExchange([*run.nodes, agent.name], ledger=run.ledger)
     hosts = {j: run.nodes[j] for j in newcomer.neighbours}
@@ -223,7 +232,7 @@ def _record(run: Run, joined: str, totals: Mapping[str, list[float]], ceiling: b
     if run.out is not None:
         append_record(run.out / METRICS, record)
         if run.best is record:
-            save_weights(run, run.out / "best.safetensors", Alone())
+            save_weights(run, run.out / BEST, Alone())
 
 
 def _write(run: Run) -> None:
@@ -235,30 +244,11 @@ def _write(run: Run) -> None:
 # How the newcomer comes
 
 
-def _program(
-    run: Run, agent: Agent, neighbours: Collection[str], pilots: PilotSet, homogeneous: bool
-) -> Node:
-    agent.start(run.seed)
-    setting = Setting(
-        agent=agent,
-        neighbours=tuple(sorted(set(neighbours))),
-        pilots=pilots,
-        seed=run.seed,
-        secret=derive(run.seed, agent.name, "secret"),
-        rounds_per_epoch=run.rounds_per_epoch,
-        homogeneous=homogeneous,
-    )
-    return run.recipe.node(setting)
-
-
 def _pilots_for(run: Run, name: str, given: Any) -> PilotSet:
     """Return the pilots as the newcomer has them; the handshake finds out if they are others."""
     if given is None:
-        pilots = run.pilots
-    elif isinstance(run.pilots.inputs, Mapping):
+        return run.pilots
+    if isinstance(run.pilots.inputs, Mapping):
         own = given if isinstance(given, PilotSet) else PilotSet(torch.as_tensor(given))
-        pilots = run.pilots.with_view(name, own.of(name), own.ids)
-    else:
-        pilots = as_pilot_set(given)
-    pilots.of(name)
-    return pilots
+        return run.pilots.with_view(name, own.of(name), own.ids)
+    return as_pilot_set(given)

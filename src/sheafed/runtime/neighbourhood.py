@@ -17,7 +17,8 @@ from sheafed.errors import HandshakeError
 from sheafed.exchange.network import NetworkExchange
 from sheafed.methods.node import Node
 
-MET, FINISHED, ASKS, ANSWERS = "has met you", "finished", "asks", "answers"
+MET, FINISHED = "has met you", "finished"
+ASKS, ANSWERS, SHOWS = "asks", "answers", "shows pilots"
 """What a greeting says beside the handshake."""
 REPEAT_SECONDS = 1.0
 """How often somebody who is here and has not been met is greeted again."""
@@ -149,8 +150,8 @@ class Neighbourhood:
         """Say who this agent is and which round it is in."""
         if not neighbours:
             return
-        data, about = self.node.agent.data, {FINISHED: self.finished}
-        about |= {ASKS: data.test is not None, ANSWERS: self.node.agent.head is not None}
+        agent, about = self.node.agent, {FINISHED: self.finished, SHOWS: self.node.shows_pilots}
+        about |= {ASKS: agent.data.test is not None, ANSWERS: agent.head is not None}
         for message in self.node.hello():
             j = message.receiver
             if j in neighbours:

@@ -7,7 +7,7 @@ import time
 from sheafed.domain.messages import Message
 from sheafed.methods.node import ALIGNMENT
 from sheafed.runtime.evaluation import mean, private_accuracy
-from sheafed.runtime.neighbourhood import ANSWERS, ASKS, Neighbourhood
+from sheafed.runtime.neighbourhood import ANSWERS, ASKS, SHOWS, Neighbourhood
 from sheafed.runtime.questions import (
     ANSWER,
     PILOTS,
@@ -45,7 +45,9 @@ def evaluate_here(
     expected = {
         question: frozenset(j for j in everybody if says(j, ASKS) is not False),
         reply: frozenset(j for j in asked if says(j, ANSWERS) is not False),
-        PILOTS: frozenset(j for j in everybody if node.edge(j).head == node.name),
+        PILOTS: frozenset(
+            j for j in everybody if node.edge(j).head == node.name and says(j, SHOWS) is not False
+        ),
     }
 
     def answer_at_once(kind: str, inbox: dict[str, Message]) -> None:

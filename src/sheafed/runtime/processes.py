@@ -6,17 +6,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import networkx as nx
 
 from sheafed.exchange.credentials import credentials_in
+from sheafed.runtime.signals import held_back
 from sheafed.runtime.status import Status, read_statuses
 
 CERTIFICATES, LOG = "certificates", "log.txt"
-STOP_SECONDS = 20.0
+GRACE_SECONDS = 60.0
 
 
 class Processes:
@@ -27,12 +29,18 @@ class Processes:
         graph: who talks to whom.
         out: with the certificates, and a directory for every agent, where its log goes too.
         options: more of the command line of each agent.
+        grace: seconds for an agent to finish its round when it is to end, before it is killed.
     """
 
     def __init__(
-        self, config: str, graph: nx.Graph[str], out: Path, options: Sequence[str] = ()
+        self,
+        config: str,
+        graph: nx.Graph[str],
+        out: Path,
+        options: Sequence[str] = (),
+        grace: float = GRACE_SECONDS,
     ) -> None:
-        self.out = out
+        self.out, self.grace = out, grace
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.endpoints = dict(zip(sorted(graph), _free_endpoints(len(graph)), strict=True))
         self.commands = {
@@ -45,7 +53,7 @@ class Processes:
         for name in names or self.commands:
             log = self.out / name / LOG
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as file:
+            with log.open("ab") as file, held_back():
                 # A session of its own, so that Ctrl-C reaches it once, and from here.
                 self.running[name] = subprocess.Popen(
                     self.commands[name],
@@ -71,18 +79,23 @@ class Processes:
 
     def wait(self, seconds: float | None = None) -> dict[str, int]:
         """Wait for all agents to end; return their exit codes."""
-        return {name: agent.wait(seconds) for name, agent in self.running.items()}
+        end = None if seconds is None else time.monotonic() + seconds
+        return {
+            name: agent.wait(None if end is None else max(0.0, end - time.monotonic()))
+            for name, agent in self.running.items()
+        }
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let who still runs write its checkpoint; kill who does not end then."""
+        """Let who still runs finish its round and write its checkpoint; kill who does not."""
         self.send_signal(signal.SIGCONT)
         self.send_signal(signal.SIGINT)
         try:
-            self.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(self.grace)
+        finally:  # also when Ctrl-C comes again
             self.send_signal(signal.SIGKILL)
             self.wait()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
+from torch import Tensor
 
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
@@ -42,8 +43,7 @@ def answer(
         return
     expected = {}
     for neighbour, message in inbox.items():
-        count = len(message.tensors["latents"]) if "latents" in message.tensors else 0
-        shape = (count, node.ends[neighbour].width)
+        shape = (_rows(message.tensors.get("latents")), node.ends[neighbour].width)
         expected[neighbour] = {"latents": TensorSpec(latent_dtype(node.agent), shape)}
     asked = node.accepted(round, f"{QUESTION} {split}", inbox, expected)
     for neighbour, message in asked.items():
@@ -97,7 +97,7 @@ def compare_pilots(node: Node, round: int, inbox: Mapping[str, Message]) -> dict
     found = {}
     for neighbour, message in shown.items():
         energy = message.fields.get("energy")
-        if white is None or not isinstance(energy, float):
+        if white is None or not isinstance(energy, float) or energy < 0:
             node.rejected["fields"] += 1
         else:
             carried = node.ends[neighbour].incoming(message.tensors["latents"])
@@ -105,3 +105,8 @@ def compare_pilots(node: Node, round: int, inbox: Mapping[str, Message]) -> dict
             if residual is not None:
                 found[neighbour] = residual
     return found
+
+
+def _rows(latents: Tensor | None) -> int:
+    """Return how many latents a question may hold: as many as it does, if it holds any."""
+    return len(latents) if latents is not None and latents.ndim and len(latents) else 1

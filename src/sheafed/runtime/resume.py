@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sheafed.domain.agent import Agent
 from sheafed.errors import CheckpointError
 from sheafed.methods.node import Method
 from sheafed.runtime.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.runtime.group import Group
+from sheafed.runtime.identity import agent_identity, check_identity, describe, load_states
+from sheafed.runtime.names import CHECKPOINT
 from sheafed.runtime.run import Run
 
-CHECKPOINT, PARTS = "checkpoint.safetensors", "checkpoint-"
+PARTS = "checkpoint-"
 
 
 def save(
@@ -72,10 +73,10 @@ def save_weights(run: Run, path: Path, group: Group) -> None:
     """Write the weights of all agents to one file."""
     parts = path.with_suffix(".parts")
     if group.alone:
-        save_checkpoint(path, {name: _weights(agent) for name, agent in run.agents.items()})
+        save_checkpoint(path, {name: agent.weights() for name, agent in run.agents.items()})
         return
     for name, agent in run.agents.items():
-        save_checkpoint(_file(parts, name), _weights(agent))
+        save_checkpoint(_file(parts, name), agent.weights())
     group.gather(None)  # everybody has written
     if group.rank == 0:
         save_checkpoint(path, {name: load_checkpoint(_file(parts, name)) for name in run.profiles})
@@ -84,33 +85,14 @@ def save_weights(run: Run, path: Path, group: Group) -> None:
 
 def _restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
     state = load_checkpoint(path)
-    identity = state.get("identity")
-    if not isinstance(identity, dict):
-        raise CheckpointError(
-            f"{path} is a checkpoint, but of no training: it holds {sorted(state)}; give the one "
-            "that train() wrote, or choose another directory"
-        )
-    for what, mine in _identity(run, method).items():
-        if identity.get(what) != mine:
-            raise CheckpointError(
-                f"{path} is of another training: its {what} is {identity.get(what)!r}, "
-                f"this one's {mine!r}; resume with the same settings, or choose another directory"
-            )
+    check_identity(path, state, _identity(run, method))
     run.rounds = state["rounds"]
     run.seconds = state["seconds"]
     run.stopped = state["stopped"]
     run.metrics = state["metrics"]
     run.ledger.restore(state["ledger"])
     for name, node in run.nodes.items():
-        agent, program = _part(path, state, name)
-        try:
-            node.agent.load_state(agent)
-        except (RuntimeError, ValueError, LookupError) as problem:
-            raise CheckpointError(
-                f"{path} is of another training: agent {name!r} has other weights there "
-                f"({problem}); resume with the same agents, or choose another directory"
-            ) from problem
-        node.load_state(program)
+        load_states(path, node, *_part(path, state, name))
     totals: dict[str, list[float]] = state["totals"]
     return totals
 
@@ -118,7 +100,7 @@ def _restore(run: Run, path: Path, method: Method) -> dict[str, list[float]]:
 def _part(path: Path, state: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """Return the states of an agent and of its program, wherever they were written."""
     if "parts" not in state:
-        return state["agents"][name], state["nodes"][name]
+        return state["agents"].get(name), state["nodes"].get(name)
     file = _file(path.parent / state["parts"], name)
     part = load_checkpoint(file)
     if part.get("rounds") != state["rounds"]:
@@ -126,7 +108,7 @@ def _part(path: Path, state: Mapping[str, Any], name: str) -> tuple[Any, Any]:
             f"{file} is of round {part.get('rounds')}, {path} of round {state['rounds']}; restore "
             "the whole directory from one copy, or start anew"
         )
-    return part["agent"], part["node"]
+    return part.get("agent"), part.get("node")
 
 
 def _remove_parts(out: Path, rounds: int, keep: str | None) -> None:
@@ -141,16 +123,9 @@ def _file(directory: Path, name: str) -> Path:
     return directory / f"{quote(name, safe='')}.safetensors"
 
 
-def _weights(agent: Agent) -> dict[str, Any]:
-    return {
-        "encoder": dict(agent.encoder.state_dict()),
-        "head": None if agent.head is None else dict(agent.head.state_dict()),
-    }
-
-
 def _identity(run: Run, method: Method) -> dict[str, Any]:
     identity: dict[str, Any] = {
-        "method": _describe(method),
+        "method": describe(method),
         "seed": run.seed,
         "rounds per epoch": run.rounds_per_epoch,
         "agents": list(run.profiles),
@@ -158,17 +133,6 @@ def _identity(run: Run, method: Method) -> dict[str, Any]:
         "pilot set": run.pilots.digest(),
     }
     for name, profile in run.profiles.items():
-        identity |= {
-            f"latent size of agent {name!r}": profile.dimension,
-            f"head of agent {name!r}": profile.head,
-            f"optimiser of agent {name!r}": profile.optimizer,
-            f"batch size of agent {name!r}": profile.batch_size,
-            f"number of training samples of agent {name!r}": profile.training_samples,
-        }
+        own = agent_identity(profile)
+        identity |= {f"{what} of agent {name!r}": value for what, value in own.items()}
     return identity
-
-
-def _describe(method: Method) -> str:
-    """Return the settings of a method, without the address that Python shows by default."""
-    anonymous = type(method).__repr__ is object.__repr__
-    return type(method).__name__ if anonymous else repr(method)

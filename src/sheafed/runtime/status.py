@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from sheafed.files import write_atomically
 STATUS = "status.json"
 PERIOD_SECONDS = 1.0
 SILENT_SECONDS = 5.0
+
+logger = logging.getLogger("sheafed.runtime")
 
 State = Literal["waiting", "training", "finished", "stopped", "failed"]
 
@@ -46,10 +49,14 @@ class Status:
 
 
 class StatusFile:
-    """Writes a status every second, and when it ends, from a thread of its own."""
+    """Writes a status every second, and when it ends, from a thread of its own.
+
+    A status that cannot be written is no reason to end: it is logged, and tried again.
+    """
 
     def __init__(self, path: Path, status: Callable[[], Status]) -> None:
         self._path, self._status = path, status
+        self._failing = False
         self._over = Event()
         self._thread = Thread(target=self._work, name="status", daemon=True)
 
@@ -67,7 +74,14 @@ class StatusFile:
             self._write()
 
     def _write(self) -> None:
-        write_atomically(self._path, json.dumps(asdict(self._status())).encode())
+        try:
+            write_atomically(self._path, json.dumps(asdict(self._status())).encode())
+        except OSError as problem:
+            if not self._failing:
+                logger.error("the status cannot be written for now: %s", problem)
+            self._failing = True
+        else:
+            self._failing = False
 
 
 def read_statuses(directory: Path) -> dict[str, Status]:

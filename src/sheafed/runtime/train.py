@@ -12,21 +12,21 @@ import networkx as nx
 
 from sheafed.domain import graphs
 from sheafed.domain.agent import Agent
-from sheafed.domain.pilot_set import PilotSet, as_pilot_set
-from sheafed.domain.seeds import derive
+from sheafed.domain.pilot_set import as_pilot_set
 from sheafed.errors import InputError, RunExistsError
 from sheafed.exchange import Exchange
 from sheafed.files import write_atomically
-from sheafed.methods.node import HELLO, ROUND, Method, Node, Setting
+from sheafed.methods.node import HELLO, ROUND, Method, Node
 from sheafed.runtime.after_training import align_after_training, compare_whitenings
 from sheafed.runtime.callbacks import Callback, MetricsLog, Started
 from sheafed.runtime.evaluation import mean
 from sheafed.runtime.group import Alone, Group
+from sheafed.runtime.identity import check_epochs
+from sheafed.runtime.names import BEST, CHECKPOINT, LAST, METRICS, SUMMARY
 from sheafed.runtime.profiles import introduce
-from sheafed.runtime.resume import CHECKPOINT, restore, save, save_weights
+from sheafed.runtime.programs import program
+from sheafed.runtime.resume import restore, save, save_weights
 from sheafed.runtime.run import Record, Run
-
-METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 
 Log = dict[str, float]
 Logs = dict[str, Log]
@@ -95,7 +95,18 @@ def train(
     rounds_per_epoch = rounds_per_epoch or max(1, min(batches, default=1))
     shared = as_pilot_set(pilots)
     homogeneous = len({profile.dimension for profile in profiles.values()}) == 1
-    nodes = _programs(by_name, network, method, shared, seed, rounds_per_epoch, homogeneous)
+    nodes = {
+        name: program(
+            method,
+            agent,
+            network.neighbors(name),
+            shared,
+            seed=seed,
+            rounds_per_epoch=rounds_per_epoch,
+            homogeneous=homogeneous,
+        )
+        for name, agent in by_name.items()
+    }
     homes = {name: profile.home for name, profile in profiles.items()}
     exchange = exchange or group.exchange(homes, network)
     ledger = group.ledger(exchange)
@@ -108,11 +119,7 @@ def train(
         run.out = Path(out)
         if resume:
             totals = restore(run, run.out, method, group)
-            if run.rounds > epochs * rounds_per_epoch:
-                raise InputError(
-                    f"{run.out} has {run.epoch} epochs behind it, {epochs} were asked for; give at "
-                    "least as many"
-                )
+            check_epochs(run.out, run.rounds, epochs, rounds_per_epoch)
         elif any(group.gather(_holds_a_run(run.out))):
             raise RunExistsError(
                 f"{run.out} already holds a run; go on with resume=True, or choose another place"
@@ -137,7 +144,7 @@ def train(
                 votes = [observer.on_evaluation(run, record) for observer in observers]
                 run.stopped = any(group.gather(any(votes)))
                 if run.out is not None and run.best is record:
-                    save_weights(run, run.out / "best.safetensors", group)
+                    save_weights(run, run.out / BEST, group)
             last_round = run.stopped or run.rounds == epochs * rounds_per_epoch
             if run.out and (last_round or run.rounds % (checkpoint_every or rounds_per_epoch) == 0):
                 _gather_logs(totals, logs, group)
@@ -226,7 +233,7 @@ def measure(run: Run, totals: Mapping[str, Sequence[float]], ceiling: bool, grou
 
 def write_results(run: Run, out: Path, group: Group) -> None:
     """Write the weights that the agents have now, and the summary."""
-    save_weights(run, out / "last.safetensors", group)
+    save_weights(run, out / LAST, group)
     if group.rank == 0:
         write_atomically(out / SUMMARY, json.dumps(run.summary(), indent=2).encode())
 
@@ -255,27 +262,6 @@ def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     if len(by_name) != len(listed):
         raise InputError(f"agents must have different names, got {[a.name for a in listed]}")
     return by_name
-
-
-def _programs(
-    agents: Mapping[str, Agent],
-    graph: nx.Graph[str],
-    method: Method,
-    pilots: PilotSet,
-    seed: int,
-    rounds_per_epoch: int,
-    homogeneous: bool,
-) -> dict[str, Node]:
-    nodes = {}
-    for name, agent in agents.items():
-        agent.start(seed)
-        pilots.of(name)
-        neighbours = tuple(sorted(graph.neighbors(name)))
-        # In one process nothing is secret, so that a run can be repeated.
-        secret = derive(seed, name, "secret")
-        setting = Setting(agent, neighbours, pilots, seed, secret, rounds_per_epoch, homogeneous)
-        nodes[name] = method.node(setting)
-    return nodes
 
 
 def _check_counts(**counts: int | None) -> None:

@@ -26,8 +26,8 @@ from sheafed.domain.samples import ByteSamples, LocalData
 from sheafed.domain.seeds import derive
 from sheafed.exchange import LocalExchange
 from sheafed.methods import Method, Node
-from sheafed.methods.node import Setting
 from sheafed.models import AGENT_ZOO, AgentSpec, build_encoder, build_head
+from sheafed.runtime.programs import program
 from sheafed.runtime.train import one_round, shake_hands
 
 CLASSES, BATCH = 10, 64
@@ -116,15 +116,20 @@ def _all_digits(size: int) -> DataSet:
 def _network(
     agents: Sequence[Agent], graph: nx.Graph[str], method: Method, pilots: Tensor
 ) -> Network:
-    shared, nodes = PilotSet(pilots), {}
+    shared = PilotSet(pilots)
     homogeneous = len({agent.dimension for agent in agents}) == 1
-    for agent in agents:
-        agent.start(0)
-        neighbours = tuple(sorted(graph.neighbors(agent.name)))
-        secret = derive(0, agent.name, "secret")
-        nodes[agent.name] = method.node(
-            Setting(agent, neighbours, shared, 0, secret, 48, homogeneous)
+    nodes = {
+        agent.name: program(
+            method,
+            agent,
+            graph.neighbors(agent.name),
+            shared,
+            seed=0,
+            rounds_per_epoch=48,
+            homogeneous=homogeneous,
         )
+        for agent in agents
+    }
     exchange = LocalExchange(list(nodes))
     shake_hands(nodes, exchange)
     return Network(nodes, exchange, graph)
