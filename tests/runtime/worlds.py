@@ -36,8 +36,8 @@ METHODS: dict[str, Callable[[], Method]] = {
         penalty=DualAscent(tolerance=0.1, step=0.5),
         pilots=8,
         beliefs=Beliefs(confidence=0.3),
-        exchange_every=3,
     ),
+    "rarely": lambda: SheafFRL(pilots=8, beliefs=Beliefs(confidence=0.3), exchange_every=3),
     "strict": lambda: SheafFRL(
         penalty=WarmUp(0.2, rounds=9),
         privacy="strict",
