@@ -49,6 +49,7 @@ def main() -> None:
         table = tabulate(trials, runs)
         lines += as_lines(name, table)
         draw(axes, name, table)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     text = "\n".join(lines) + "\n"
     (given.out / "bytes.md").write_text(text)
     save(figure, given.out, "bytes")
@@ -82,7 +83,6 @@ def draw(axes: Axes, name: str, table: Sequence[Row]) -> None:
         )
     axes.set(xscale="log", xlabel="MiB sent", ylabel="communication accuracy", title=name)
     axes.grid(color="#dddddd", lw=0.6)
-    axes.legend(frameon=False, fontsize=8)
 
 
 if __name__ == "__main__":

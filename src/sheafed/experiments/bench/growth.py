@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from sheafed.experiments.bench.measurement import Measurement, interleaved
+from sheafed.experiments.bench.measurement import Measurement, interleaved, ratio
 from sheafed.experiments.bench.networks import many
 from sheafed.methods import SheafFRL
 from sheafed.runtime.run import peak_memory
@@ -15,8 +15,14 @@ from sheafed.runtime.run import peak_memory
 SMALLEST = 15
 
 
-def growth(counts: Sequence[int], repeats: int) -> list[Measurement]:
-    """Compare a round per agent of larger networks with that of one of fifteen."""
+def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurement]:
+    """Compare a round per agent of larger networks with that of one of fifteen.
+
+    Args:
+        counts: their sizes.
+        repeats: rounds of each.
+        least: rounds of single agents; where a network's repeats have fewer, more are taken.
+    """
     smallest = many(SMALLEST, SheafFRL())
     found = []
     for count in counts:
@@ -31,7 +37,8 @@ def growth(counts: Sequence[int], repeats: int) -> list[Measurement]:
             for _ in range(turns):
                 smallest.step()
 
-        seconds = interleaved({"large": network.step, "small": small_rounds}, repeats)
+        enough = max(repeats, least // count)
+        seconds = interleaved({"large": network.step, "small": small_rounds}, enough)
         per_agent = {
             "large": median(seconds["large"]) / count,
             "small": median(seconds["small"]) / (turns * SMALLEST),
@@ -42,7 +49,7 @@ def growth(counts: Sequence[int], repeats: int) -> list[Measurement]:
             "bytes per agent": (_resident() - before) / count,
         }
         what = f"a round per agent, {count} agents over {SMALLEST}"
-        measured = per_agent["large"] / per_agent["small"]
+        measured = ratio(seconds, "large", "small") * turns * SMALLEST / count
         found.append(Measurement(6, what, 1.2, measured, raw=raw))
         del network
     what = f"peak memory with {max(counts)} agents"

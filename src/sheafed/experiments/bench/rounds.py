@@ -32,7 +32,7 @@ def overhead(repeats: int) -> list[Measurement]:
     for name, method, period, bound in cases:
         network, twin = zoo(method), zoo(method)
         bare = bare_loop(twin, pilots=isinstance(method, SheafFRL))
-        turns = period * max(1, repeats // period)
+        turns = max(period, repeats)
         seconds = interleaved({"round": network.step, "bare": bare}, turns)
         measured = sum(seconds["round"]) / sum(seconds["bare"])
         what = f"a round of {name} on 15 agents over the bare loop"
