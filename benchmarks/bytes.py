@@ -49,7 +49,8 @@ def main() -> None:
         table = tabulate(trials, runs)
         lines += as_lines(name, table)
         draw(axes, name, table)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    options = {"loc": "outside lower center", "ncols": 5, "fontsize": 8, "frameon": False}
+    figure.legend(*panels[0].get_legend_handles_labels(), **options)
     text = "\n".join(lines) + "\n"
     (given.out / "bytes.md").write_text(text)
     save(figure, given.out, "bytes")
