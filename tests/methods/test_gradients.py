@@ -500,7 +500,7 @@ def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
     for first in (0, 3):
         play(net, first)
         heard = {
-            name: [h.latents.clone() for h in node._standing.values()]
+            name: [z.clone() for z in node._standing.targets().values()]
             for name, node in net.nodes.items()
         }
         pulled = 0
@@ -552,3 +552,19 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
     net.round(every)
     sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
     assert sent == {0, every}
+
+
+def test_who_skips_rounds_compares_with_the_pilots_it_has_heard_of() -> None:
+    """After a crash an agent may go on behind an exchange that it has not heard."""
+    method = SheafFRL(penalty=LAMBDA, pilots=K, exchange_every=3)
+    nets = [network(curved_agents(MIXED), method) for _ in range(2)]
+    for net in nets:
+        net.round(0)
+    name, node = next(iter(nets[0].nodes.items()))
+    node.receive(1, {})
+    twin = nets[1].nodes[name]
+    twin.receive(7, {})  # rounds 3 and 6 had exchanges
+    for one, other in zip(
+        parameters(node.agent.encoder), parameters(twin.agent.encoder), strict=True
+    ):
+        assert torch.equal(one, other)

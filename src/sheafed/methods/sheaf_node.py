@@ -7,7 +7,7 @@ stringent privacy): they differ in the ends of the edges only (`sheafed.methods.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -25,6 +25,7 @@ from sheafed.methods.noise import noise_stream
 from sheafed.methods.penalty import as_penalty
 from sheafed.methods.precision import BELIEFS, Wire
 from sheafed.methods.sheaf_ends import make_end, warn_if_undetermined
+from sheafed.methods.standing import Heard, Standing
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl import SheafFRL
@@ -34,17 +35,6 @@ Sent = TypeVar("Sent")
 
 OTHER_PILOTS = "other pilots"
 """The field that marks an earlier round's message whose pilots were not those of this one."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What a neighbour has said of some pilots."""
-
-    latents: Tensor
-    """As the receiver reads them, in its own white space."""
-    comparable: bool
-    """Whether the pilots are those of which the receiver has own latents."""
-    beliefs: Tensor | None
 
 
 class SheafNode(Node):
@@ -68,7 +58,7 @@ class SheafNode(Node):
         self.shows_pilots = method.noise is None
         # A newcomer's maps are fitted to exact latents, once at each end.
         self.neighbours_may_change = method.noise is None and method.edge_dim is None
-        self._standing: dict[str, Heard] = {}
+        self._standing = Standing()
         self._own: Tensor | None = None
         self._fitted_to: tuple[Tensor, Tensor | None] | None = None
 
@@ -107,7 +97,7 @@ class SheafNode(Node):
         """Forget also what was gathered on the edge."""
         super().lose(neighbour)
         del self.weights[neighbour]
-        self._standing.pop(neighbour, None)
+        self._standing.heard.pop(neighbour, None)
         self.fits.running.pop(neighbour, None)
 
     def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
@@ -167,16 +157,13 @@ class SheafNode(Node):
         if self.fits.is_exchanged(round):
             messages = self._heard(round, inbox)
             self._fit_maps(round, _comparable(messages))
-            self._standing = {
-                j: self._read(message)
-                for j, message in messages.items()
-                if self.ends[j].fitted and in_frame(message)
-            }
+            readable = (j for j, m in messages.items() if self.ends[j].fitted and in_frame(m))
+            self._standing = Standing(round, {j: self._read(messages[j]) for j in readable})
             log = self._descend(round)
-            self._develop_weights(round, _comparable(messages))
+            self._develop_weights(round, messages)
         else:
-            if self._glues and self._standing:
-                _, self._own = self._encode(round - round % self.method.exchange_every)
+            if self._glues and self._standing.heard:
+                _, self._own = self._encode(self._standing.round)
             log = self._descend(round)
         self._own = self._fitted_to = None
         return log
@@ -220,8 +207,8 @@ class SheafNode(Node):
             return log
         penalty = None
         if self._own is not None:
-            compared = {j: heard.latents for j, heard in self._standing.items() if heard.comparable}
-            penalty = gluing_penalty(self._own, compared, self.ends, self.weights)
+            targets = self._standing.targets()
+            penalty = gluing_penalty(self._own, targets, self.ends, self.weights)
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
@@ -237,12 +224,12 @@ class SheafNode(Node):
         return log
 
     def _develop_weights(self, round: int, messages: Mapping[str, Message]) -> None:
-        own = self._since_sending(self._own).detach()
+        own, targets = self._since_sending(self._own).detach(), self._standing.targets()
         for j, weight in self.weights.items():
             seen = None
-            if j in self._standing and j in messages:
+            if j in targets:
                 received = messages[j].tensors["latents"]
-                seen = misalignment(self.ends[j], own, self._standing[j].latents, received)
+                seen = misalignment(self.ends[j], own, targets[j], received)
             self.weights[j] = self.penalty.update(weight, round, seen)
 
     def _read(self, message: Message) -> Heard:
@@ -267,10 +254,10 @@ class SheafNode(Node):
 
     def _belief_loss(self) -> Tensor | None:
         r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, belief of j)."""
-        said = [(h.latents, h.beliefs) for h in self._standing.values() if h.beliefs is not None]
-        if self.method.beliefs is None or self.agent.head is None or not said:
+        said = self._standing.beliefs()
+        if self.method.beliefs is None or self.agent.head is None or said is None:
             return None
-        white, beliefs = (torch.cat(part) for part in zip(*said, strict=True))
+        white, beliefs = said
         latents = self.whitening.eval().colour(white)
         return self.method.beliefs.loss(self.agent.head, latents, beliefs)
 
@@ -284,7 +271,7 @@ class SheafNode(Node):
             "ends": {j: end_state(end) for j, end in self.ends.items()},
             "running": dict(self.fits.running),
             "weights": dict(self.weights),
-            "standing": {j: asdict(h) for j, h in self._standing.items()} if lasting else {},
+            "standing": (self._standing if lasting else Standing()).state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -294,7 +281,7 @@ class SheafNode(Node):
             load_end_state(end, state["ends"][j])
         self.fits.running = dict(state["running"])
         self.weights = dict(state["weights"])
-        self._standing = {j: Heard(**heard) for j, heard in state["standing"].items()}
+        self._standing = Standing.from_state(state["standing"])
 
     # Helpers
 
