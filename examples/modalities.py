@@ -7,7 +7,6 @@ best informed: the one with the best accuracy on its own validation data.
 """
 
 import argparse
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -73,7 +72,7 @@ def best_informed(run):
     return {name: max(node.neighbours, key=private.get) for name, node in run.nodes.items()}
 
 
-def main(out=None, epochs=60, seed=0):
+def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     runs = {name: train(method, seed, epochs) for name, method in METHODS.items()}
     table = Table(title=f"Accuracy on an agent's own test digits, {epochs} epochs, seed {seed}")
@@ -85,16 +84,11 @@ def main(out=None, epochs=60, seed=0):
             alone = run.evaluation.private[sender]
             table.add_row(method, sender, f"{alone:.3f}", receiver, f"{heard:.3f}")
     Console().print(table)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("w") as file:
-            Console(file=file, width=100).print(table)
     return runs
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="a text file for the table")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

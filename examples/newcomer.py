@@ -9,7 +9,6 @@ each other's digits.
 
 import argparse
 import copy
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -71,7 +70,7 @@ def let_join(method, seed, epochs):
     return found
 
 
-def main(out=None, epochs=60, seed=0):
+def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     found = {name: let_join(method, seed, epochs) for name, method in METHODS.items()}
     table = Table(title=f"A newcomer to three agents, digits, {epochs} epochs, seed {seed}")
@@ -81,16 +80,11 @@ def main(out=None, epochs=60, seed=0):
         for stage, values in stages.items():
             table.add_row(name, stage, *(f"{value:.3f}" for value in values.values()))
     Console().print(table)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("w") as file:
-            Console(file=file, width=100).print(table)
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="a text file for the table")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

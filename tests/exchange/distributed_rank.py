@@ -14,12 +14,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from itertools import combinations, pairwise
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import torch
 from torch.distributed import FileStore
 
-from exchange.samples import same_message, tensor_of
+from exchange.samples import PICKLING, forbidden, same_message, tensor_of
 from sheafed.domain.messages import Message
 from sheafed.errors import SheafedError
 from sheafed.exchange import DistributedExchange, Ranks, decode, encode
@@ -117,10 +117,7 @@ class Logs(logging.Handler):
 
 
 def forbid_pickle() -> None:
-    def forbidden(*_: object, **__: object) -> NoReturn:
-        raise AssertionError("pickle was used")
-
-    for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
+    for name in PICKLING:
         setattr(pickle, name, forbidden)
 
 

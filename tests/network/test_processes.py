@@ -310,6 +310,7 @@ def test_network_up_shows_its_agents_and_ends_them_cleanly(
             os.kill(found.pid, 0)
 
 
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
 @pytest.mark.parametrize(("number", "begun"), [(signal.SIGINT, 0), (signal.SIGHUP, 3)])
 def test_network_up_leaves_nobody_behind(tmp_path: Path, number: int, begun: int) -> None:
     """Neither while agents are still starting, nor when its terminal is closed."""
@@ -324,10 +325,13 @@ def test_network_up_leaves_nobody_behind(tmp_path: Path, number: int, begun: int
     agents = network(config)
     agents.out = out
 
-    def theirs() -> list[str]:
-        command = ["ps", "-A", "-ww", "-o", "pid=,args="]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True)
-        return [line for line in shown.stdout.splitlines() if f"--out {out}/" in line]
+    def theirs() -> list[int]:
+        found = []
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has just ended
+                if f"--out\0{out}/" in command.read_text(errors="replace"):
+                    found.append(int(command.parent.name))
+        return found
 
     try:
         if begun:
@@ -340,8 +344,8 @@ def test_network_up_leaves_nobody_behind(tmp_path: Path, number: int, begun: int
     finally:
         started.kill()
         started.wait()
-        for line in theirs():
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+        for process in theirs():
+            os.kill(process, signal.SIGKILL)
     assert (started.returncode, complaints.read_text(), left) == (0, "", [])
     assert "Traceback" not in logs(agents)
 
