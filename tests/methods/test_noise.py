@@ -15,7 +15,7 @@ from sheafed.methods import GaussianNoise, NoWhitening
 from sheafed.methods.noise import noise_stream
 from sheafed.methods.sheaf_node import SheafNode
 from sheafed.runtime.evaluation import evaluate
-from sheafed.runtime.questions import show_pilots
+from sheafed.runtime.questions import Examinee
 from sheafed.runtime.strangers import mismatches
 from sheafed.runtime.train import shake_hands
 
@@ -123,7 +123,7 @@ def test_beliefs_are_about_what_was_released() -> None:
 
 def test_exact_pilots_are_shown_to_nobody() -> None:
     nodes, _ = first_rounds(SheafFRL(pilots=24, noise=NOISE), MIXED)
-    assert [list(show_pilots(node, 1)) for node in nodes.values()] == [[], [], []]
+    assert [list(Examinee(node, 1).show_pilots()) for node in nodes.values()] == [[], [], []]
     assert evaluate(nodes).misalignment == {}
     with pytest.raises(InputError, match="do not show their pilots"):
         mismatches(nodes)

@@ -1,5 +1,7 @@
 """What messages measure is what `evaluate` measures in one process."""
 
+from collections import Counter
+
 import pytest
 import torch
 from worlds import METHODS, start
@@ -8,8 +10,9 @@ from sheafed.domain.messages import Message
 from sheafed.exchange import LocalExchange
 from sheafed.methods.node import Node
 from sheafed.runtime import Run
-from sheafed.runtime.evaluation import Split, evaluate
-from sheafed.runtime.questions import answer, ask, compare_pilots, mark, show_pilots
+from sheafed.runtime.evaluation import Split, evaluate, probes
+from sheafed.runtime.questions import Examinee
+from sheafed.runtime.survey import survey
 
 ROUND = 1_000
 
@@ -26,27 +29,32 @@ def exchanged(nodes: dict[str, Node], exchange: LocalExchange, kind: str) -> dic
 @pytest.mark.parametrize("split", ["test", "validation"])
 def test_the_accuracies_are_those_of_one_process(trained: Run, split: Split) -> None:
     nodes, exchange = trained.nodes, LocalExchange(list(trained.nodes))
-    for node in nodes.values():
-        exchange.send(ask(node, ROUND, split))
+    examinees = {name: Examinee(node, ROUND, split) for name, node in nodes.items()}
+    for examinee in examinees.values():
+        exchange.send(examinee.ask())
     for name, inbox in exchanged(nodes, exchange, f"question {split}").items():
-        exchange.send(answer(nodes[name], ROUND, inbox, split))
+        exchange.send(examinees[name].answer(inbox))
     marks = {
         (name, receiver): accuracy
         for name, inbox in exchanged(nodes, exchange, f"answer {split}").items()
-        for receiver, accuracy in mark(nodes[name], ROUND, inbox, split).items()
+        for receiver, accuracy in examinees[name].mark(inbox).items()
     }
-    assert marks == evaluate(nodes, split, ceiling=False).communication
+    expected = evaluate(nodes, split, ceiling=False)
+    assert marks == expected.communication
     assert len(marks) == 4
+    private = {name: examinee.private_accuracy() for name, examinee in examinees.items()}
+    assert private == expected.private
 
 
 def test_the_misalignments_are_those_of_one_process(trained: Run) -> None:
     nodes, exchange = trained.nodes, LocalExchange(list(trained.nodes))
-    for node in nodes.values():
-        exchange.send(show_pilots(node, ROUND))
+    examinees = {name: Examinee(node, ROUND) for name, node in nodes.items()}
+    for examinee in examinees.values():
+        exchange.send(examinee.show_pilots())
     found = {
         (name, tail): residual
         for name, inbox in exchanged(nodes, exchange, "pilots").items()
-        for tail, residual in compare_pilots(nodes[name], ROUND, inbox).items()
+        for tail, residual in examinees[name].compare_pilots(inbox).items()
     }
     assert found == evaluate(nodes, ceiling=False).misalignment
     assert len(found) == 2
@@ -55,26 +63,39 @@ def test_the_misalignments_are_those_of_one_process(trained: Run) -> None:
 def test_a_bad_question_or_answer_is_counted_and_left_out() -> None:
     ada, bob = (start("beliefs", epochs=1).nodes[name] for name in ("ada", "bob"))
     wide = Message("question test", 3, "bob", "ada", {"latents": torch.zeros(4, 99)})
-    assert list(answer(ada, 3, {"bob": wide})) == []
+    assert list(Examinee(ada, 3).answer({"bob": wide})) == []
     for shape in ((), (0, 99), (0, 4)):
         flat = Message("question test", 3, "bob", "ada", {"latents": torch.zeros(shape)})
-        assert list(answer(ada, 3, {"bob": flat})) == []
+        assert list(Examinee(ada, 3).answer({"bob": flat})) == []
     empty = Message("question test", 3, "bob", "ada")
-    assert list(answer(ada, 3, {"bob": empty})) == []
+    assert list(Examinee(ada, 3).answer({"bob": empty})) == []
     few = Message("answer test", 3, "ada", "bob", {"classes": torch.zeros(2, dtype=torch.int64)})
-    assert mark(bob, 3, {"ada": few}) == {}
+    assert Examinee(bob, 3).mark({"ada": few}) == {}
     assert (ada.rejected, bob.rejected) == ({"shape": 4, "names": 1}, {"shape": 1})
 
 
 def test_pilots_without_their_energy_are_left_out() -> None:
     nodes = start("beliefs", epochs=1).nodes
-    message = next(m for node in nodes.values() for m in show_pilots(node, 3))
+    message = next(m for node in nodes.values() for m in Examinee(node, 3).show_pilots())
     bare = Message(message.kind, 3, message.sender, message.receiver, message.tensors)
     head = nodes[message.receiver]
-    assert compare_pilots(head, 3, {message.sender: bare}) == {}
+    assert Examinee(head, 3).compare_pilots({message.sender: bare}) == {}
     below = Message(
         message.kind, 3, message.sender, message.receiver, message.tensors, {"energy": -1.0}
     )
-    assert compare_pilots(head, 3, {message.sender: below}) == {}
+    assert Examinee(head, 3).compare_pilots({message.sender: below}) == {}
     assert head.rejected == {"fields": 2}
-    assert compare_pilots(head, 3, {message.sender: message}) != {}
+    assert Examinee(head, 3).compare_pilots({message.sender: message}) != {}
+
+
+def test_everything_is_encoded_once() -> None:
+    nodes = start("beliefs", epochs=1).nodes
+    encoded = Counter[str]()
+    for name, node in nodes.items():
+        node.agent.encoder.register_forward_pre_hook(
+            lambda _, inputs, name=name: encoded.update({name: len(inputs[0])})
+        )
+    survey(nodes, LocalExchange(list(nodes)), "test")
+    for name, node in nodes.items():
+        shown = len(probes(node.setting.pilots.total))
+        assert encoded[name] == len(node.agent.data.test) + shown

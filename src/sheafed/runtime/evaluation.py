@@ -104,16 +104,6 @@ def evaluate(nodes: Mapping[str, Node], split: Split = "test", ceiling: bool = T
 
 
 @torch.no_grad()
-def private_accuracy(node: Node, split: Split = "test") -> float | None:
-    """Return an agent's accuracy on its own data, if it has them, with labels, and a head."""
-    samples = local_samples(node, split)
-    if samples is None or node.agent.head is None:
-        return None
-    latents, targets = node.agent.encode_samples(samples)
-    return None if targets is None else accuracy(node, latents, targets, of=node.name)
-
-
-@torch.no_grad()
 def misalignments(nodes: Mapping[str, Node]) -> dict[tuple[str, str], float]:
     r"""Return $\|A_i - V_{ij} A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ of every edge on the probes.
 

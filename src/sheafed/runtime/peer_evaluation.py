@@ -6,18 +6,9 @@ import time
 
 from sheafed.domain.messages import Message
 from sheafed.methods.node import ALIGNMENT
-from sheafed.runtime.evaluation import mean, private_accuracy
+from sheafed.runtime.evaluation import mean
 from sheafed.runtime.neighbourhood import ANSWERS, ASKS, SHOWS, Neighbourhood
-from sheafed.runtime.questions import (
-    ANSWER,
-    PILOTS,
-    QUESTION,
-    answer,
-    ask,
-    compare_pilots,
-    mark,
-    show_pilots,
-)
+from sheafed.runtime.questions import ANSWER, PILOTS, QUESTION, Examinee
 from sheafed.runtime.run import Record
 
 
@@ -38,8 +29,9 @@ def evaluate_here(
     if told:
         aligned = neighbourhood.hear(round, {ALIGNMENT: told}, deadline, patience)
         node.align(round, aligned[ALIGNMENT])
-    asked = neighbourhood.say(ask(node, round))
-    neighbourhood.say(show_pilots(node, round))
+    examinee = Examinee(node, round)
+    asked = neighbourhood.say(examinee.ask())
+    neighbourhood.say(examinee.show_pilots())
     everybody = frozenset(node.neighbours)
     question, reply = f"{QUESTION} test", f"{ANSWER} test"
     expected = {
@@ -52,15 +44,15 @@ def evaluate_here(
 
     def answer_at_once(kind: str, inbox: dict[str, Message]) -> None:
         if kind == question:
-            neighbourhood.say(answer(node, round, inbox))
+            neighbourhood.say(examinee.answer(inbox))
 
     left = max(0.0, patience - (time.monotonic() - began))
     heard = neighbourhood.hear(round, expected, deadline, left, answer_at_once)
-    understood = mark(node, round, heard[reply])
-    misalignment = compare_pilots(node, round, heard[PILOTS])
+    understood = examinee.mark(heard[reply])
+    misalignment = examinee.compare_pilots(heard[PILOTS])
     return {
-        "private_accuracy": private_accuracy(node, "test"),
-        "validation_private_accuracy": private_accuracy(node, "validation"),
+        "private_accuracy": examinee.private_accuracy(),
+        "validation_private_accuracy": Examinee(node, round, "validation").private_accuracy(),
         "communication_accuracy": mean(understood.values()),
         "misalignment": mean(misalignment.values()),
         "understood_by": understood,

@@ -9,6 +9,7 @@ agents share a process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,95 +17,136 @@ from torch import Tensor
 from sheafed.domain.messages import Message, TensorSpec
 from sheafed.errors import InputError
 from sheafed.methods.node import Node, latent_dtype
-from sheafed.runtime.evaluation import Split, local_samples, normalised_residual, probes
+from sheafed.runtime.evaluation import (
+    Split,
+    accuracy,
+    local_samples,
+    normalised_residual,
+    probes,
+)
 
 QUESTION, ANSWER, PILOTS = "question", "answer", "pilots"
 """The kinds of these messages, the first two followed by the name of the split."""
 
 
-@torch.no_grad()
-def ask(node: Node, round: int, split: Split = "test") -> Iterator[Message]:
-    """Send the latents of the agent's own samples to all neighbours, as training would."""
-    samples = local_samples(node, split)
-    if samples is None:
-        return
-    latents, _ = node.agent.encode_samples(samples)
-    for neighbour in node.neighbours:
-        sent = {"latents": node.transmit(latents, neighbour)}
-        yield Message(f"{QUESTION} {split}", round, node.name, neighbour, sent)
+class Examinee:
+    """An agent in one evaluation. What it encodes, it encodes once.
 
+    Args:
+        node: its program.
+        round: which the messages belong to.
+        split: which of its data to ask about.
+    """
 
-@torch.no_grad()
-def answer(
-    node: Node, round: int, inbox: Mapping[str, Message], split: Split = "test"
-) -> Iterator[Message]:
-    """Tell every neighbour that asked what class the own head makes of each latent."""
-    if node.agent.head is None:
-        return
-    expected = {}
-    for neighbour, message in inbox.items():
-        shape = (_rows(message.tensors.get("latents")), node.ends[neighbour].width)
-        expected[neighbour] = {"latents": TensorSpec(latent_dtype(node.agent), shape)}
-    asked = node.accepted(round, f"{QUESTION} {split}", inbox, expected)
-    for neighbour, message in asked.items():
-        with node.agent.inference():
-            scores = node.agent.head(node.interpret(message.tensors["latents"], neighbour))
-        said = {"classes": scores.argmax(-1)}
-        yield Message(f"{ANSWER} {split}", round, node.name, neighbour, said)
+    def __init__(self, node: Node, round: int, split: Split = "test") -> None:
+        self._node = node
+        self._round = round
+        self._split = split
 
+    @torch.no_grad()
+    def ask(self) -> Iterator[Message]:
+        """Send the latents of the agent's own samples to all neighbours, as training would."""
+        if self._encoded is None:
+            return
+        latents, _ = self._encoded
+        for neighbour in self._node.neighbours:
+            sent = {"latents": self._node.transmit(latents, neighbour)}
+            yield self._message(f"{QUESTION} {self._split}", neighbour, sent)
 
-def mark(
-    node: Node, round: int, inbox: Mapping[str, Message], split: Split = "test"
-) -> dict[str, float]:
-    """Return how often each neighbour that answered was right about the own samples."""
-    samples = local_samples(node, split)
-    if samples is None:
-        return {}
-    targets = samples.batch(torch.arange(len(samples))).targets
-    if targets is None:
-        raise InputError(
-            f"agent {node.name!r}: the data to evaluate on have no labels; "
-            "give some, which training does not see, or leave the data out"
-        )
-    spec = {"classes": TensorSpec(torch.int64, (len(targets),))}
-    answers = node.accepted(round, f"{ANSWER} {split}", inbox, dict.fromkeys(inbox, spec))
-    return {
-        neighbour: float((message.tensors["classes"] == targets).double().mean())
-        for neighbour, message in answers.items()
-    }
+    @torch.no_grad()
+    def answer(self, inbox: Mapping[str, Message]) -> Iterator[Message]:
+        """Tell every neighbour that asked what class the own head makes of each latent."""
+        node = self._node
+        if node.agent.head is None:
+            return
+        expected = {}
+        for neighbour, message in inbox.items():
+            shape = (_rows(message.tensors.get("latents")), node.ends[neighbour].width)
+            expected[neighbour] = {"latents": TensorSpec(latent_dtype(node.agent), shape)}
+        asked = node.accepted(self._round, f"{QUESTION} {self._split}", inbox, expected)
+        for neighbour, message in asked.items():
+            with node.agent.inference():
+                scores = node.agent.head(node.interpret(message.tensors["latents"], neighbour))
+            said = {"classes": scores.argmax(-1)}
+            yield self._message(f"{ANSWER} {self._split}", neighbour, said)
 
+    def mark(self, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Return how often each neighbour that answered was right about the own samples."""
+        if self._encoded is None:
+            return {}
+        node, (_, targets) = self._node, self._encoded
+        if targets is None:
+            raise InputError(
+                f"agent {node.name!r}: the data to evaluate on have no labels; "
+                "give some, which training does not see, or leave the data out"
+            )
+        spec = {"classes": TensorSpec(torch.int64, (len(targets),))}
+        expected = dict.fromkeys(inbox, spec)
+        answers = node.accepted(self._round, f"{ANSWER} {self._split}", inbox, expected)
+        return {
+            neighbour: float((message.tensors["classes"] == targets).double().mean())
+            for neighbour, message in answers.items()
+        }
 
-@torch.no_grad()
-def show_pilots(node: Node, round: int) -> Iterator[Message]:
-    """Send the white latents of the probes to the heads of the own edges, if they may be seen."""
-    if not node.shows_pilots:
-        return
-    white = node.white_pilots(probes(node.setting.pilots.total))
-    energy = {"energy": float(white.square().sum())}
-    for neighbour in node.neighbours:
-        if node.edge(neighbour).tail == node.name:
-            sent = {"latents": node.ends[neighbour].outgoing(white)}
-            yield Message(PILOTS, round, node.name, neighbour, sent, energy)
+    @torch.no_grad()
+    def show_pilots(self) -> Iterator[Message]:
+        """Send the white latents of the probes to the heads of the own edges, if they may see."""
+        node = self._node
+        if not node.shows_pilots:
+            return
+        energy = {"energy": float(self._white.square().sum())}
+        for neighbour in node.neighbours:
+            if node.edge(neighbour).tail == node.name:
+                sent = {"latents": node.ends[neighbour].outgoing(self._white)}
+                yield self._message(PILOTS, neighbour, sent, energy)
 
-
-@torch.no_grad()
-def compare_pilots(node: Node, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-    """Return the misalignment of the edges to those tails that have shown their pilots."""
-    chosen, dtype = probes(node.setting.pilots.total), latent_dtype(node.agent)
-    expected = {j: {"latents": TensorSpec(dtype, (len(chosen), node.ends[j].width))} for j in inbox}
-    shown = node.accepted(round, PILOTS, inbox, expected)
-    white = node.white_pilots(chosen) if shown else None
-    found = {}
-    for neighbour, message in shown.items():
-        energy = message.fields.get("energy")
-        if white is None or not isinstance(energy, float) or energy < 0:
-            node.rejected["fields"] += 1
-        else:
+    @torch.no_grad()
+    def compare_pilots(self, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Return the misalignment of the edges to those tails that have shown their pilots."""
+        node, dtype = self._node, latent_dtype(self._node.agent)
+        count = len(probes(node.setting.pilots.total))
+        expected = {j: {"latents": TensorSpec(dtype, (count, node.ends[j].width))} for j in inbox}
+        found = {}
+        for neighbour, message in node.accepted(self._round, PILOTS, inbox, expected).items():
+            energy = message.fields.get("energy")
+            if not isinstance(energy, float) or energy < 0:
+                node.rejected["fields"] += 1
+                continue
             carried = node.ends[neighbour].incoming(message.tensors["latents"])
-            residual = normalised_residual(white, carried, energy)
+            residual = normalised_residual(self._white, carried, energy)
             if residual is not None:
                 found[neighbour] = residual
-    return found
+        return found
+
+    @torch.no_grad()
+    def private_accuracy(self) -> float | None:
+        """Return the accuracy on the own data, if there are some, with labels, and a head."""
+        if self._encoded is None or self._node.agent.head is None:
+            return None
+        latents, targets = self._encoded
+        if targets is None:
+            return None
+        return accuracy(self._node, latents, targets, of=self._node.name)
+
+    @cached_property
+    @torch.no_grad()
+    def _encoded(self) -> tuple[Tensor, Tensor | None] | None:
+        samples = local_samples(self._node, self._split)
+        return None if samples is None else self._node.agent.encode_samples(samples)
+
+    @cached_property
+    @torch.no_grad()
+    def _white(self) -> Tensor:
+        return self._node.white_pilots(probes(self._node.setting.pilots.total))
+
+    def _message(
+        self,
+        kind: str,
+        receiver: str,
+        tensors: Mapping[str, Tensor],
+        fields: Mapping[str, float] | None = None,
+    ) -> Message:
+        return Message(kind, self._round, self._node.name, receiver, tensors, fields or {})
 
 
 def _rows(latents: Tensor | None) -> int:

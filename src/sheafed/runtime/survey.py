@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sheafed.domain.messages import Message
 from sheafed.exchange import Exchange
 from sheafed.methods.node import Node
-from sheafed.runtime.evaluation import Evaluation, Split, private_accuracy
-from sheafed.runtime.questions import (
-    ANSWER,
-    PILOTS,
-    QUESTION,
-    answer,
-    ask,
-    compare_pilots,
-    mark,
-    show_pilots,
-)
+from sheafed.runtime.evaluation import Evaluation, Split
+from sheafed.runtime.questions import ANSWER, PILOTS, QUESTION, Examinee
 
 
 def survey(nodes: Mapping[str, Node], exchange: Exchange, split: Split) -> dict[str, list[Any]]:
@@ -25,37 +17,36 @@ def survey(nodes: Mapping[str, Node], exchange: Exchange, split: Split) -> dict[
 
     The exchange is one that has carried nothing yet.
     """
-    for node in nodes.values():
-        exchange.send(ask(node, 0, split))
+    examinees = {name: Examinee(node, 0, split) for name, node in nodes.items()}
+
+    def received(name: str, kind: str) -> dict[str, Message]:
+        return exchange.receive(name, 0, kind, nodes[name].neighbours)
+
+    for examinee in examinees.values():
+        exchange.send(examinee.ask())
     exchange.settle(0, f"{QUESTION} {split}")
-    for name, node in nodes.items():
-        asked = exchange.receive(name, 0, f"{QUESTION} {split}", node.neighbours)
-        exchange.send(answer(node, 0, asked, split))
+    for name, examinee in examinees.items():
+        exchange.send(examinee.answer(received(name, f"{QUESTION} {split}")))
     exchange.settle(0, f"{ANSWER} {split}")
-    communication = []
-    for name, node in nodes.items():
-        answers = exchange.receive(name, 0, f"{ANSWER} {split}", node.neighbours)
-        marks = mark(node, 0, answers, split)
-        communication += [[receiver, name, accuracy] for receiver, accuracy in marks.items()]
-    misalignment = _compare_all(nodes, exchange) if split == "test" else []
-    private = [
-        [name, accuracy]
-        for name, node in nodes.items()
-        if (accuracy := private_accuracy(node, split)) is not None
-    ]
-    return {"private": private, "communication": communication, "misalignment": misalignment}
+    whole = _nothing_measured()
+    for name, examinee in examinees.items():
+        marks = examinee.mark(received(name, f"{ANSWER} {split}"))
+        whole["communication"] += [[other, name, accuracy] for other, accuracy in marks.items()]
+        private = examinee.private_accuracy()
+        whole["private"] += [] if private is None else [[name, private]]
+    if split == "test":  # the misalignment is the same whatever the split
+        for examinee in examinees.values():
+            exchange.send(examinee.show_pilots())
+        exchange.settle(0, PILOTS)
+        for name, examinee in examinees.items():
+            residuals = examinee.compare_pilots(received(name, PILOTS))
+            whole["misalignment"] += [[name, tail, value] for tail, value in residuals.items()]
+    return whole
 
 
-def _compare_all(nodes: Mapping[str, Node], exchange: Exchange) -> list[list[Any]]:
-    for node in nodes.values():
-        exchange.send(show_pilots(node, 0))
-    exchange.settle(0, PILOTS)
-    found: list[list[Any]] = []
-    for name, node in nodes.items():
-        shown = exchange.receive(name, 0, PILOTS, node.neighbours)
-        residuals = compare_pilots(node, 0, shown)
-        found += [[name, tail, residual] for tail, residual in residuals.items()]
-    return found
+def _nothing_measured() -> dict[str, list[Any]]:
+    """Return an empty part of a survey."""
+    return {"private": [], "communication": [], "misalignment": []}
 
 
 def merge(parts: Iterable[Mapping[str, list[Any]]]) -> Evaluation:
@@ -63,7 +54,7 @@ def merge(parts: Iterable[Mapping[str, list[Any]]]) -> Evaluation:
 
     The order decides the last digit of means.
     """
-    whole: dict[str, list[Any]] = {"private": [], "communication": [], "misalignment": []}
+    whole = _nothing_measured()
     for part in parts:
         for what, rows in whole.items():
             rows += part[what]
