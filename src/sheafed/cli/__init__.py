@@ -1,9 +1,11 @@
 """The command line: `sheafed run`, `sweep`, `reproduce`, `align`, `agent` and more."""
 
 import sys
+from typing import Annotated
 
 import typer
 
+from sheafed import __version__
 from sheafed.cli import (
     agent,
     align,
@@ -19,7 +21,6 @@ from sheafed.cli import (
 from sheafed.errors import SheafedError
 
 app = typer.Typer(
-    help="Agents that share neither data, nor model, nor latent space learn to be understood.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,6 +39,22 @@ app.command("relay")(agent.relay)
 app.command("certs")(agent.certs)
 app.add_typer(data.app, name="data")
 app.add_typer(network.app, name="network")
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def sheafed(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_say_version, help="say which release"),
+    ] = False,
+) -> None:
+    """Agents that share neither data, nor model, nor latent space learn to be understood."""
 
 
 def main() -> None:

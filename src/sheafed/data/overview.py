@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError, ShapeError
@@ -53,6 +52,8 @@ def draw_holdings(
             f"{len(classes)} classes"
         )
     size = (2.5 + min(0.62 * columns, 16), 1.6 + min(0.36 * rows, 16))
+    from matplotlib.figure import Figure  # here, as it takes long to load
+
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(counts.numpy(), cmap="Blues", aspect="auto", vmin=0)

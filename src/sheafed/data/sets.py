@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from sheafed.data import cache
@@ -88,6 +87,8 @@ def load(name: str) -> DataSet:
     """
     known = find(name)
     if known.collection is None:
+        from sklearn.datasets import load_digits  # here, as it takes a second to load
+
         digits = load_digits()
         inputs = torch.from_numpy(digits.images).float()[:, None] / 16
         return DataSet(name, inputs, torch.from_numpy(digits.target).long(), known.classes)

@@ -12,8 +12,6 @@ from math import inf
 from typing import Protocol
 
 import torch
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
@@ -96,6 +94,9 @@ def clusters(features: Tensor, count: int, seed: int) -> Tensor:
         raise ShapeError(f"features must have shape (M, p), got {tuple(features.shape)}; reshape")
     _check_whole(count=(count, 1, len(features)))
     random_state = derive(seed, "pilots", "clusters") % 2**32  # NumPy takes no larger seed
+    from sklearn.cluster import KMeans  # here, as it takes a second to load
+    from sklearn.exceptions import ConvergenceWarning
+
     kmeans = KMeans(count, n_init=4, random_state=random_state)
     # Several threads would add their partial sums in the order in which they happen to finish.
     with threadpool_limits(limits=1), warnings.catch_warnings():

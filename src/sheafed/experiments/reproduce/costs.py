@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 Privacy = Literal["standard", "strict"]
 Measurements = Mapping[tuple[str, Privacy, int], Mapping[str, Mapping[str, float]]]
@@ -34,6 +36,8 @@ _PANELS = {
 
 def draw(found: Measurements, note: str) -> Figure:
     """Draw grouped bars of what was measured, and the formulas as strokes across them."""
+    from matplotlib.figure import Figure  # here, as it takes long to load
+
     figure = Figure(figsize=(10, 4), layout="constrained")
     colours = {"standard": "#56B4E9", "strict": "#D55E00"}
     for axes, (key, (label, unit)) in zip(figure.subplots(1, 3), _PANELS.items(), strict=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from sheafed.experiments.reproduce.accuracies import Point, columns
 from sheafed.experiments.reproduce.plan import Curve, Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 THIN = 0.9
 
@@ -20,6 +22,8 @@ def draw(plan: Plan, found: Sequence[Point], note: str) -> Figure:
     Dashed is what goes beyond the paper; thin and dotted are baselines whose whitening is fitted
     as in the paper, on private data.
     """
+    from matplotlib.figure import Figure  # here, as it takes long to load
+
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     private, fair, as_in_paper, _ = columns(plan).values()

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from sheafed.errors import InputError
 from sheafed.experiments.build import World, build
@@ -24,6 +23,9 @@ from sheafed.experiments.runner import Runner, failure
 from sheafed.experiments.sweep import Trial
 from sheafed.files import write_atomically
 from sheafed.methods.sheaf_fmtl import edge_size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GIB = 2**30
 HALF, SINGLE, INDEX, SIGN = 2, 4, 8, 1
@@ -184,6 +186,8 @@ def _draw(
     exchanges: int,
     available: int,
 ) -> Figure:
+    from matplotlib.figure import Figure  # here, as it takes long to load
+
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     low, high = points[0].gamma, points[-1].gamma
