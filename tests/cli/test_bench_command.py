@@ -27,7 +27,7 @@ def test_one_benchmark_in_a_process_of_its_own(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("names", "agents", "message"),
     [
-        (["speed"], None, "there is no benchmark speed; there are overhead, layout"),
+        (["speed"], None, "there is no benchmark speed; there are processes, overhead"),
         (["growth"], "many", "--agents must be numbers above 4 like 15,50,200, got 'many'"),
         (["growth"], "3", "must be numbers above 4"),
     ],

@@ -3,9 +3,6 @@
 import json
 import os
 import platform
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from sheafed.errors import BenchError
-from sheafed.experiments.bench import AGENTS, BENCHMARKS
+from sheafed.experiments.bench import AGENTS, BENCHMARKS, measure
+from sheafed.experiments.bench.workers import fresh_processes
 from sheafed.files import write_atomically
 
 BY_THE_CLOCK = "processes"
+QUICK_AGENTS = (15, 200)
 
 
 def bench(
@@ -40,16 +39,19 @@ def bench(
     if unknown:
         choices = ", ".join(BENCHMARKS)
         raise BenchError(f"there is no benchmark {', '.join(unknown)}; there are {choices}")
-    counts = agents or ",".join(map(str, AGENTS[:3] if quick else AGENTS))
+    counts = agents or ",".join(map(str, QUICK_AGENTS if quick else AGENTS))
     if not all(count.isdigit() and int(count) > 4 for count in counts.split(",")):
         raise BenchError(f"--agents must be numbers above 4 like 15,50,200, got {counts!r}")
+    sizes = [int(count) for count in counts.split(",")]
     chosen = list(names or BENCHMARKS)
-    # By the clock, so alone; the others count CPU seconds, which a busy machine disturbs less.
-    found = _measure(BY_THE_CLOCK, quick, counts) if BY_THE_CLOCK in chosen else []
-    with ThreadPoolExecutor(2 if quick else 1) as pool:
-        rest = [name for name in chosen if name != BY_THE_CLOCK]
-        for measurements in pool.map(lambda name: _measure(name, quick, counts), rest):
-            found += measurements
+    alone = [name for name in chosen if name == BY_THE_CLOCK]
+    # The others count CPU seconds, which a busy machine disturbs less.
+    rest = [name for name in chosen if name != BY_THE_CLOCK]
+    found = []
+    with fresh_processes(2 if quick else 1) as pool:
+        for group in (alone, rest):
+            running = [pool.submit(measure, name, quick, sizes) for name in group]
+            found += [each.as_dict() for benchmark in running for each in benchmark.result()]
     Console().print(_table(found))
     if json_file is not None:
         content = {"machine": machine(), "quick": quick, "measurements": found}
@@ -69,18 +71,6 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-
-
-def _measure(name: str, quick: bool, counts: str) -> list[dict[str, Any]]:
-    print(f"measuring {name} ...", file=sys.stderr, flush=True)
-    scale = "quick" if quick else "full"
-    command = [sys.executable, "-m", "sheafed.experiments.bench", name, scale, counts]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise BenchError(f"{name} could not be measured: {done.stderr.strip()[-1000:]}")
-    measurements: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return measurements
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

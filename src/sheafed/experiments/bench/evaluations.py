@@ -11,6 +11,8 @@ from sheafed.runtime.evaluation import evaluate
 def evaluations(repeats: int) -> list[Measurement]:
     """Compare an evaluation of the 15 agents, both directions of 42 edges, with a round."""
     network = zoo(SheafFRL())
+    network.step()
+    evaluate(network.nodes, "test", ceiling=False)
     seconds = interleaved(
         {
             "round": network.step,
@@ -18,6 +20,7 @@ def evaluations(repeats: int) -> list[Measurement]:
             "with ceilings": lambda: evaluate(network.nodes, "test", ceiling=True),
         },
         repeats,
+        warm_up=0,
     )
     what = "an evaluation of 15 agents, in rounds"
     return [

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-import torch
-
 from sheafed.experiments.bench.measurement import Measurement
+from sheafed.experiments.bench.workers import fresh_processes
 from sheafed.experiments.build import build
 from sheafed.experiments.presets import preset
 from sheafed.runtime import train
@@ -22,24 +19,20 @@ CASES = {
 }
 
 
-def frugality(seeds: Sequence[int], epochs: int | None = None) -> list[Measurement]:
+def frugality(cases: Iterable[str], seeds: Sequence[int]) -> list[Measurement]:
     """Train with every pilot latent sent in full, and rarely in bytes; compare.
 
     No time is measured here, so the trainings share the cores.
     """
-    shorter = [] if epochs is None else [f"training.epochs={epochs}"]
-    with ProcessPoolExecutor(
-        mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    chosen = {name: CASES[name] for name in cases}
+    with fresh_processes() as pool:
         outcomes = {
-            (name, way): [
-                pool.submit(_outcome, config, (*settings, *shorter, *way), seed) for seed in seeds
-            ]
-            for name, (config, *settings) in CASES.items()
+            (name, way): [pool.submit(_outcome, config, (*settings, *way), seed) for seed in seeds]
+            for name, (config, *settings) in chosen.items()
             for way in (FULL, FRUGAL)
         }
     found = []
-    for name in CASES:
+    for name in chosen:
         full, frugal = ([run.result() for run in outcomes[name, way]] for way in (FULL, FRUGAL))
         accuracy = [fmean(a for a, _ in runs) for runs in (full, frugal)]
         sent = [fmean(b for _, b in runs) for runs in (full, frugal)]

@@ -11,8 +11,8 @@ from sheafed.methods import SheafFRL
 from sheafed.methods.maps import SharedSolver
 from sheafed.methods.sheaf_node import SheafNode
 
-WARM_UP = 12
-"""Rounds, after which the running cross-covariances have full rank."""
+WARM_UP = 6
+"""Rounds, after which only dead units leave the running cross-covariances without full rank."""
 
 
 def map_refresh(repeats: int) -> list[Measurement]:

@@ -44,8 +44,9 @@ class Network:
     graph: nx.Graph[str]
     round: int = 0
 
-    def step(self) -> None:
-        """Take one round."""
+    def step(self, multiple: int = 1) -> None:
+        """Take the next round, or the next whose number is such a multiple."""
+        self.round += -self.round % multiple
         one_round(self.nodes, self.exchange, self.round)
         self.round += 1
 
