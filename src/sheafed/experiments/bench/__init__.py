@@ -18,7 +18,7 @@ AGENTS = (15, 50, 200, 1000)
 Benchmark = Callable[[bool, Sequence[int]], list[Measurement]]
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "processes": lambda quick, _: throughput(1 if quick else 3, use=0.05 if quick else 0.08),
+    "processes": lambda quick, _: throughput(1 if quick else 2, use=0.05 if quick else 0.2),
     "overhead": lambda quick, _: overhead(1 if quick else 5),
     "bytes": lambda quick, _: frugality(["digits"], [0]) if quick else frugality(CASES, [0, 1, 2]),
     "evaluation": lambda quick, _: evaluations(1 if quick else 2),
