@@ -12,23 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from sheafed.experiments.bench.maps import by_svd, is_determined, problems
 from sheafed.experiments.bench.measurement import interleaved, ratio
-from sheafed.experiments.bench.networks import zoo
 from sheafed.linalg import polar_factor
-from sheafed.methods import SheafFRL
 
-ROUNDS = 6
 LOWEST = 1e-4
 """QDWH has to be told a lower bound of the singular values, relative to the largest."""
 CONVERGED = 1e-5
 MOST = 60
 
 Solver = Callable[[Tensor], Tensor]
-
-
-def by_svd(m: Tensor) -> Tensor:
-    u, _, wt = torch.linalg.svd(m, full_matrices=False)
-    return u @ wt
 
 
 def by_gram(m: Tensor) -> Tensor:
@@ -76,19 +69,6 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-def problems() -> list[Tensor]:
-    """Return the cross-covariances of the paper's 42 edges after some rounds of training."""
-    network = zoo(SheafFRL())
-    for _ in range(ROUNDS):
-        network.step()
-    return [
-        node.fits.running[neighbour]
-        for name, node in network.nodes.items()
-        for neighbour in node.neighbours
-        if node.edge(neighbour).head == name
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=10, help="timed turns of each solver")
@@ -96,26 +76,18 @@ def main() -> None:
     if arguments.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {arguments.repeats}")
     torch.set_num_threads(1)
-    given = problems()
-    spectra = [torch.linalg.svdvals(m.double()) for m in given]
-    tolerances = [len(m) * torch.finfo(torch.float32).eps for m in given]
-    determined = [
-        m
-        for m, s, tolerance in zip(given, spectra, tolerances, strict=True)
-        if s[-1] > tolerance * s[0]
-    ]
+    given = [m for (m, _), _ in problems()]
+    determined = [m for m in given if is_determined(m)]
     exact = [polar_factor(m.double()) for m in determined]
-    conditions = [
-        float(s[0] / s[s > t * s[0]][-1]) for s, t in zip(spectra, tolerances, strict=True)
-    ]
+    conditions = [float(torch.linalg.cond(m.double())) for m in determined]
 
     ends = "an SVD per edge end"
     tasks = {name: lambda solve=solve: [solve(m) for m in given] for name, solve in SOLVERS.items()}
     tasks[ends] = lambda: [by_svd(m) for m in given for _ in range(2)]
     seconds = interleaved(tasks, arguments.repeats)
     table = Table(
-        title=f"{len(given)} edges, {len(determined)} of them determined; median condition of what "
-        f"is determined {statistics.median(conditions):.0f}",
+        title=f"{len(given)} edges, {len(determined)} of them determined, with a median condition "
+        f"of {statistics.median(conditions):.0f}",
         caption="errors: largest entry of the difference to the float64 SVD, determined edges",
     )
     for heading in ("solver", f"of {ends}", "median error", "largest error"):

@@ -11,12 +11,13 @@ from sheafed.errors import BenchError
 
 def test_one_benchmark_in_a_process_of_its_own(tmp_path, capsys) -> None:
     path = tmp_path / "bench.json"
-    bench.bench(["growth"], quick=True, agents="15,20", json_file=path)
+    bench.bench(["growth"], quick=True, agents="15,20,25", json_file=path)
     content = json.loads(path.read_text())
-    time, memory = content["measurements"]
+    time, _, per_agent, memory = content["measurements"]
     assert (time["target"], time["unit"], memory["unit"]) == (6, "times", "GiB")
     assert time["verdict"] == ("ok" if time["measured"] <= time["bound"] else "short")
     assert len(time["raw"]["large"]) == len(time["raw"]["small"]) == 200 // 20
+    assert len(per_agent["raw"]["bytes per agent"]) == 2
     assert 0 < memory["measured"] < 8
     assert content["machine"]["cores"] > 0
     shown = capsys.readouterr().out

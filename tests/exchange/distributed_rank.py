@@ -9,7 +9,6 @@ import base64
 import json
 import logging
 import os
-import pickle
 import socket
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from typing import Any, TextIO
 import torch
 from torch.distributed import FileStore
 
-from exchange.samples import PICKLING, forbidden, same_message, tensor_of
+import pickling
+from exchange.samples import same_message, tensor_of
 from sheafed.domain.messages import Message
 from sheafed.errors import SheafedError
 from sheafed.exchange import DistributedExchange, Ranks, decode, encode
@@ -116,11 +116,6 @@ class Logs(logging.Handler):
         self.lines.append((record.levelno, record.getMessage()))
 
 
-def forbid_pickle() -> None:
-    for name in PICKLING:
-        setattr(pickle, name, forbidden)
-
-
 def serve(here: Rank, lines: TextIO) -> None:
     logs = Logs()
     logging.getLogger("sheafed.exchange").addHandler(logs)
@@ -138,7 +133,7 @@ def serve(here: Rank, lines: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    forbid_pickle()
+    pickling.forbid()
     torch.set_num_threads(1)
     store, *descriptors = sys.argv[1:]
     sockets = [socket.socket(fileno=int(descriptor)) for descriptor in descriptors]

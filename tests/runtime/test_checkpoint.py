@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
+import pickling
 from sheafed.errors import CheckpointError, TreeError
 from sheafed.files import UNFINISHED
 from sheafed.runtime import checkpoint
@@ -173,14 +174,7 @@ def test_a_sealed_file_that_makes_no_sense(tmp_path: Path, skeleton: object) -> 
 
 
 def test_nothing_is_unpickled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pickle
-
-    def forbidden(*_: object, **__: object) -> None:
-        raise AssertionError("unpickled")
-
-    for owner, name in ((pickle, "load"), (pickle, "loads"), (torch, "load")):
-        monkeypatch.setattr(owner, name, forbidden)
-    monkeypatch.setattr(pickle, "Unpickler", forbidden)
+    pickling.forbid(monkeypatch.setattr)
     assert load_checkpoint(path)["round"] == 7
 
 

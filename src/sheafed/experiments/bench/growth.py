@@ -24,12 +24,12 @@ def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurem
         least: rounds of single agents; where a network's repeats have fewer, more are taken.
     """
     smallest = many(SMALLEST, SheafFRL())
+    smallest.step()
+    before = _resident()  # once: what a network leaves, the next, larger one takes
+    bytes_per_agent = {}
     found = []
-    for count in counts:
-        if count == SMALLEST:
-            continue
+    for count in sorted(set(counts) - {SMALLEST}):
         gc.collect()
-        before = _resident()
         network = many(count, SheafFRL())
         turns = max(1, count // SMALLEST)
 
@@ -43,15 +43,18 @@ def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurem
             "large": median(seconds["large"]) / count,
             "small": median(seconds["small"]) / (turns * SMALLEST),
         }
-        raw = {
-            **seconds,
-            "seconds per agent and round": per_agent,
-            "bytes per agent": (_resident() - before) / count,
-        }
+        bytes_per_agent[count] = (_resident() - before) / count
+        raw = {**seconds, "seconds per agent and round": per_agent}
         what = f"a round per agent, {count} agents over {SMALLEST}"
         measured = ratio(seconds, "large", "small") * turns * SMALLEST / count
         found.append(Measurement(6, what, 1.2, measured, raw=raw))
         del network
+    if before and len(bytes_per_agent) > 1:
+        few, *_, most = bytes_per_agent
+        what = f"memory per agent, {most} agents over {few}"
+        measured = bytes_per_agent[most] / bytes_per_agent[few]
+        raw = {"bytes per agent": bytes_per_agent}
+        found.append(Measurement(6, what, 1.2, measured, raw=raw))
     what = f"peak memory with {max(counts)} agents"
     found.append(Measurement(6, what, 8.0, peak_memory() / 2**30, unit="GiB"))
     return found
