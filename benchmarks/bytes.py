@@ -13,13 +13,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sheafed.experiments.bench.frugality import CASES
-from sheafed.experiments.outcome import Row, tabulate, with_deviation
-from sheafed.experiments.reproduce.drawing import save
-from sheafed.experiments.runner import Runner
-from sheafed.experiments.sweep import Trial
+from sheafed.bench.bytes import CASES
+from sheafed.reproduction.figures import save
+from sheafed.sweep.results import Row, tabulate, with_deviation
+from sheafed.sweep.runner import Runner
+from sheafed.sweep.trials import Trial
 
-FULL, BYTE = "method.precision=full", "method.precision=byte"
+FULL, BYTE = "method.quantisation=none", "method.quantisation=int8"
 VARIANTS = {
     "every round, float32": ("method.exchange_every=1", FULL),
     "every round, bytes": ("method.exchange_every=1", BYTE),
@@ -41,7 +41,7 @@ def main() -> None:
     panels = figure.subplots(1, len(CASES))
     for axes, (name, (config, *settings)) in zip(panels, CASES.items(), strict=True):
         shorter = [f"training.epochs={given.epochs}"] if given.epochs else []
-        shorter += ["training.evaluate_every=1000", "training.ceiling=false"]  # at the end only
+        shorter += ["training.evaluate_every=1000", "training.oracle=false"]  # at the end only
         trials = [Trial(variant, (), seed) for variant in VARIANTS.values() for seed in given.seeds]
         runs = given.out / config
         with Runner(config, (*settings, *shorter), runs, given.jobs) as runner:

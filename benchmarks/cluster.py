@@ -1,6 +1,6 @@
 """Time the paper's fifteen agents in one process and in several, interleaved.
 
-python benchmarks/cluster.py --processes 1 2 4 --repeats 3 --set data.use=0.2
+python benchmarks/cluster.py --processes 1 2 4 --repeats 3 --set data.train_fraction=0.2
 """
 
 import argparse
@@ -19,8 +19,8 @@ SAME = ("metrics.jsonl", "last.safetensors", "best.safetensors")
 
 def train(processes: int, out: Path, overrides: list[str]) -> float:
     """Return the seconds of one run, without those that its processes take to start."""
-    changes = ["training.epochs=1", "training.ceiling=false", *overrides]
-    command = [sys.executable, "-m", "sheafed", "run", "network", "--out", str(out)]
+    changes = ["training.epochs=1", "training.oracle=false", *overrides]
+    command = [sys.executable, "-m", "sheafed", "run", "fifteen", "--out", str(out)]
     command += [word for change in changes for word in ("--set", change)]
     command += ["--processes", str(processes)] if processes > 1 else []
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -10,9 +10,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from sheafed.experiments.outcome import Row, tabulate, with_deviation
-from sheafed.experiments.runner import Runner
-from sheafed.experiments.sweep import Overrides, Trial
+from sheafed.sweep.results import Row, tabulate, with_deviation
+from sheafed.sweep.runner import Runner
+from sheafed.sweep.trials import Overrides, Trial
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,27 @@ def way(name: str, penalty: str | None = None, *more: str) -> Overrides:
     return (f"method.name={name}", *more, *chosen)
 
 
-BELIEFS = "method.beliefs={}"
+BELIEFS = "method.distillation={}"
 CASES = {
-    "network": Case(
-        "network",
+    "fifteen": Case(
+        "fifteen",
         ("training.epochs=30", "training.evaluate_every=10"),
         {
             "non-cooperative": way("non-cooperative"),
             "Sheaf-FRL": way("sheaf-frl"),
-            "Sheaf-FRL with beliefs": way("sheaf-frl", None, BELIEFS),
+            "Sheaf-FRL with distillation": way("sheaf-frl", None, BELIEFS),
         },
         seeds=(0,),
         degree_weighted=True,
     ),
     "pair-64": Case(
         "pair",
-        ("model.bottleneck=64", "data.use=0.5", "training.epochs=10", "training.evaluate_every=10"),
+        (
+            "model.bottleneck=64",
+            "data.train_fraction=0.5",
+            "training.epochs=10",
+            "training.evaluate_every=10",
+        ),
         {
             "non-cooperative": way("non-cooperative"),
             "Sheaf-FMTL": way("sheaf-fmtl", "1e-3"),
@@ -54,7 +59,7 @@ CASES = {
             "FedProto": way("fedproto", "1e-1"),
             "FedMuscle": way("fedmuscle", "1e-3"),
             "Sheaf-FRL": way("sheaf-frl", "1e-2"),
-            "Sheaf-FRL with beliefs": way("sheaf-frl", "1e-1", BELIEFS),
+            "Sheaf-FRL with distillation": way("sheaf-frl", "1e-1", BELIEFS),
         },
     ),
     "pair-16": Case(
@@ -63,7 +68,7 @@ CASES = {
         {
             "non-cooperative": way("non-cooperative"),
             "Sheaf-FRL": way("sheaf-frl", "1e-1"),
-            "Sheaf-FRL with beliefs": way("sheaf-frl", "1e-3", BELIEFS),
+            "Sheaf-FRL with distillation": way("sheaf-frl", "1e-3", BELIEFS),
         },
     ),
 }
@@ -93,7 +98,7 @@ def as_markdown(case: Case, table: list[Row]) -> str:
         "private": "private_accuracy",
         "communication, fair": f"communication_accuracy{suffix}",
         "as in paper": f"as_in_paper{suffix}",
-        "ceiling": f"communication_ceiling{suffix}",
+        "oracle_accuracy": f"oracle_accuracy{suffix}",
     }
     lines = [f"| method | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for name, row in zip(case.methods, table, strict=True):

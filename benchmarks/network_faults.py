@@ -18,12 +18,12 @@ from pathlib import Path
 
 import networkx as nx
 
-from sheafed.exchange.certificates import make_certificates
-from sheafed.experiments.build import build
-from sheafed.experiments.config import read
-from sheafed.runtime.checkpoint import load_checkpoint
-from sheafed.runtime.gather import gather
-from sheafed.runtime.processes import CERTIFICATES, LOG, Processes
+from sheafed.checkpointing.checkpoint import load_checkpoint
+from sheafed.config.experiment import read
+from sheafed.config.federation import build
+from sheafed.network.launcher import CERTIFICATES, LOG, Processes
+from sheafed.network.summary import gather
+from sheafed.transport.zenoh.certificates import make_certificates
 
 WIDTHS = [(8, 16), (8, 24), (16, 32), (8, 20), (16, 28), (8, 16), (12, 24), (8, 32)]
 NAMES = [f"agent{k}" for k in range(8)]
@@ -33,16 +33,16 @@ LARGEST_DIFFERENCE = 0.02
 
 
 def write_config(path: Path, epochs: int, seed: int) -> None:
-    tables = [f"seed = {seed}", '[data]\nname = "digits"\npilots = 0.15\nsplit = [0.6, 0.2, 0.2]']
+    tables = [f"seed = {seed}", '[data]\nname = "digits"\npilot_fraction = 0.15\nsplit = [0.6, 0.2, 0.2]']
     for k, (name, widths) in enumerate(zip(NAMES, WIDTHS, strict=True)):
         targets = [(k + shift) % 10 for shift in range(5)]
         tables.append(
             f'[[model.agents]]\nname = "{name}"\nwidths = {list(widths)}\nhead = [32]\n'
-            f"targets = {targets}"
+            f"target_classes = {targets}"
         )
     edges = [(NAMES[k], NAMES[(k + step) % 8]) for k in range(8) for step in (1, 3)]
     tables.append(f'[graph]\nkind = "edges"\nedges = {[list(edge) for edge in edges]}')
-    tables.append('[method]\nname = "sheaf-frl"\nbeliefs = {}\nexchange_every = 1')
+    tables.append('[method]\nname = "sheaf-frl"\ndistillation = {}\nexchange_every = 1')
     tables.append(f"[training]\nepochs = {epochs}\nbatch_size = 16\nevaluate_every = 20")
     path.write_text("\n\n".join(tables))
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from sheafed.experiments.bench.maps import by_svd, is_determined, problems
-from sheafed.experiments.bench.measurement import interleaved, ratio
+from sheafed.bench.maps import by_svd, is_determined, problems
+from sheafed.bench.measurement import interleaved, ratio
 from sheafed.linalg import polar_factor
 
 LOWEST = 1e-4
@@ -81,16 +81,16 @@ def main() -> None:
     exact = [polar_factor(m.double()) for m in determined]
     conditions = [float(torch.linalg.cond(m.double())) for m in determined]
 
-    ends = "an SVD per edge end"
+    endpoints = "an SVD per edge end"
     tasks = {name: lambda solve=solve: [solve(m) for m in given] for name, solve in SOLVERS.items()}
-    tasks[ends] = lambda: [by_svd(m) for m in given for _ in range(2)]
+    tasks[endpoints] = lambda: [by_svd(m) for m in given for _ in range(2)]
     seconds = interleaved(tasks, arguments.repeats)
     table = Table(
         title=f"{len(given)} edges, {len(determined)} of them determined, with a median condition "
         f"of {statistics.median(conditions):.0f}",
         caption="errors: largest entry of the difference to the float64 SVD, determined edges",
     )
-    for heading in ("solver", f"of {ends}", "median error", "largest error"):
+    for heading in ("solver", f"of {endpoints}", "median error", "largest error"):
         table.add_column(heading)
     for name, solve in SOLVERS.items():
         errors = [
@@ -99,7 +99,7 @@ def main() -> None:
         ]
         table.add_row(
             name,
-            f"{ratio(seconds, name, ends):.2f}",
+            f"{ratio(seconds, name, endpoints):.2f}",
             f"{statistics.median(errors):.0e}",
             f"{max(errors):.0e}",
         )

@@ -21,19 +21,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-FULL = ("method.exchange_every=1", "method.precision=full")
+FULL = ("method.exchange_every=1", "method.quantisation=none")
 PAIR = ("model.family=pair", "model.bottleneck=16", "graph.kind=complete")
-DIGITS = ("training.epochs=3", "training.evaluate_every=1", "data.use=0.4")
+DIGITS = ("training.epochs=3", "training.evaluate_every=1", "data.train_fraction=0.4")
 
 SHEAF_FRL = {
-    "default": ("method.exchange_every=8", "method.precision=byte"),
+    "default": ("method.exchange_every=8", "method.quantisation=int8"),
     "full": FULL,
-    "half": ("method.exchange_every=1", "method.precision=half"),
-    "distillation": (*FULL, "method.beliefs={}"),
+    "half": ("method.exchange_every=1", "method.quantisation=float16"),
+    "distillation": (*FULL, "method.distillation={}"),
     "rare distillation": (
         "method.exchange_every=3",
-        "method.precision=byte",
-        "method.beliefs={confidence=0.5}",
+        "method.quantisation=int8",
+        "method.distillation={confidence=0.5}",
     ),
     "strict": (*FULL, "method.privacy=strict"),
     "homogeneous": (*FULL, *PAIR),
@@ -45,8 +45,8 @@ SHEAF_FRL = {
     "warm-up": (*FULL, "method.warm_up_rounds=5"),
     "dual ascent": (*FULL, "method.tolerance=0.1"),
     "channel": (*FULL, "method.channel={snr_db=5, bits=6, erasure=0.1}"),
-    "edge stalks": (*FULL, "method.edge_dim=8", "method.beliefs={}"),
-    "noise": (*FULL, "method.noise={epsilon=4}", "method.beliefs={}"),
+    "edge stalks": (*FULL, "method.edge_dim=8", "method.distillation={}"),
+    "noise": (*FULL, "method.noise={epsilon=4}", "method.distillation={}"),
     "vicreg": (*FULL, "model.objectives={ada='vicreg', bo='autoencoding', cy='simclr'}"),
     "pseudo-labels": (*FULL, "model.objective=pseudo-labels"),
     "unlabelled": (*FULL, "model.unlabelled=['ada']", "model.objectives={ada='simclr'}"),
@@ -70,11 +70,11 @@ PARTITIONS = {
     "iid": (*FULL, "data.partition=iid", "graph.kind=ring"),
     "dirichlet": (*FULL, "data.partition=dirichlet", "graph.kind=erdos-renyi"),
     "shards": (*FULL, "data.partition=shards", "data.pilot_classes=all", "graph.kind=star"),
-    "adam": (*FULL, "training.optimizer=adam", "training.learning_rate=0.001", "training.clip=1.0"),
+    "adam": (*FULL, "training.optimizer=adam", "training.learning_rate=0.001", "training.max_grad_norm=1.0"),
 }
 MNIST = {
     "sheaf-frl": FULL,
-    "distillation": (*FULL, "method.beliefs={}"),
+    "distillation": (*FULL, "method.distillation={}"),
     "strict": (*FULL, "method.privacy=strict"),
     "non-cooperative": ("method.name=non-cooperative",),
     "comfed": ("method.name=comfed", "method.projection=16"),
@@ -82,10 +82,14 @@ MNIST = {
     "fedproto": ("method.name=fedproto", "method.aggregation=ema"),
     "fedmuscle": ("method.name=fedmuscle", "method.local_epochs=1"),
 }
-MNIST_PAIR = ("model.bottleneck=16", "data.use=0.02", "data.pilots=0.01", "training.epochs=2")
+MNIST_PAIR = ("model.bottleneck=16", "data.train_fraction=0.02", "data.pilot_fraction=0.01", "training.epochs=2")
 
 LEFT_OUT = {"seconds", "peak_memory_bytes"}
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "communication_ceiling": "oracle_accuracy",
+    "ceiling": "oracle_accuracy",
+    "belief_loss": "distillation_loss",
+}
 """Keys of records and summaries that have another name now."""
 
 

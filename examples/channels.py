@@ -15,9 +15,9 @@ from rich.table import Table
 from torch.optim import Adam
 
 import sheafed
-from sheafed.domain import graphs
-from sheafed.domain.channels import Channel
-from sheafed.runtime import evaluate
+from sheafed import graphs
+from sheafed.channels import Channel
+from sheafed.training import evaluate
 from three_agents import TARGETS, build, cnn, mlp
 
 AXES = {
@@ -28,8 +28,8 @@ AXES = {
 """What is varied: its name, its values at inference, and those that training is repeated for."""
 METHODS = {
     "alone": sheafed.NonCooperative(),
-    "standard": sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
-    "strict": sheafed.SheafFRL(beliefs=sheafed.Beliefs(), privacy="strict"),
+    "standard": sheafed.SheafFRL(distillation=sheafed.Distillation()),
+    "strict": sheafed.SheafFRL(distillation=sheafed.Distillation(), privacy="strict"),
 }
 STYLES = {"alone": ("#0072B2", "o"), "standard": ("#D55E00", "s"), "strict": ("#009E73", "^")}
 
@@ -38,7 +38,7 @@ def train(method, seed, epochs):
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": mlp(96, 40), "cy": mlp(64, 32)}
     agents, pilots = build(TARGETS, encoders, seed, optimizer=lambda p: Adam(p, lr=3e-3))
-    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "ceiling": False}
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle_accuracy": False}
     return sheafed.train(agents, graphs.ring(list(TARGETS)), method, pilots, **options)
 
 
@@ -46,7 +46,7 @@ def understood(run, channel):
     """Return the communication accuracy on test data over another channel."""
     for node in run.nodes.values():
         node.channel = channel
-    return evaluate(run.nodes, ceiling=False).summary()["communication_accuracy"]
+    return evaluate(run.nodes, oracle=False).summary()["communication_accuracy"]
 
 
 def measure(method, seed, epochs):

@@ -1,7 +1,7 @@
 """Edge stalks smaller than the latents: what is understood against what is sent.
 
 Three agents with latents of 24, 40 and 32 numbers train with Sheaf-FRL, as in the paper and with
-beliefs. Over each edge only projections into `edge_dim` dimensions are exchanged; the last rows
+distillation. Over each edge only projections into `edge_dim` dimensions are exchanged; the last rows
 are the paper's stalks, as large as the larger latents.
 """
 
@@ -17,13 +17,13 @@ import sheafed
 from channels import train
 
 EDGE_DIMS = (2, 4, 8, 16, 24)
-STYLES = {"Sheaf-FRL": ("#0072B2", "o"), "with beliefs": ("#D55E00", "s")}
+STYLES = {"Sheaf-FRL": ("#0072B2", "o"), "with distillation": ("#D55E00", "s")}
 
 
-def choices(beliefs):
-    compressed = {e: sheafed.SheafFRL(beliefs=beliefs, edge_dim=e) for e in EDGE_DIMS}
-    strict = sheafed.SheafFRL(beliefs=beliefs, privacy="strict")
-    return compressed | {"standard": sheafed.SheafFRL(beliefs=beliefs), "strict": strict}
+def choices(distillation):
+    compressed = {e: sheafed.SheafFRL(distillation=distillation, edge_dim=e) for e in EDGE_DIMS}
+    strict = sheafed.SheafFRL(distillation=distillation, privacy="strict")
+    return compressed | {"standard": sheafed.SheafFRL(distillation=distillation), "strict": strict}
 
 
 def bytes_per_round(run):
@@ -45,7 +45,7 @@ def draw(runs, path):
             face = colour if protocol == "standard" else "white"
             panels[1].plot(*point, marker="D", ls="", color=colour, mfc=face, **label)
     panels[0].set(xlabel="dimension of the edge stalks", ylabel="communication accuracy")
-    panels[1].set(xlabel="KiB sent in a round (latents and beliefs)")
+    panels[1].set(xlabel="KiB sent in a round (latents and distillation)")
     for ax in panels:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color="#dddddd", lw=0.6)
@@ -63,8 +63,8 @@ def main(out=Path("out/edge_stalks"), epochs=12, seed=0):
     headings = ("method", "edge stalk", "bytes a round", "private", "communication")
     table = Table(*headings, title=f"Edge stalks, {epochs} epochs, seed {seed}")
     runs = {}
-    for name, beliefs in zip(STYLES, (None, sheafed.Beliefs()), strict=True):
-        for stalk, method in choices(beliefs).items():
+    for name, distillation in zip(STYLES, (None, sheafed.Distillation()), strict=True):
+        for stalk, method in choices(distillation).items():
             run = runs[name, stalk] = train(method, seed, epochs)
             figures = (f"{run.last['private_accuracy']:.3f}", f"{accuracy(run):.3f}")
             table.add_row(name, str(stalk), f"{bytes_per_round(run):.0f}", *figures)

@@ -1,4 +1,4 @@
-"""Five heterogeneous agents on scikit-learn's digits: alone, with Sheaf-FRL, and with beliefs.
+"""Five heterogeneous agents on scikit-learn's digits: alone, with Sheaf-FRL, and with distillation.
 
 Each agent has its own architecture and latent size, and mostly sees its own few classes. The same
 agents, data and pilots are trained three times; the table and the picture show who understands
@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from sheafed.domain import graphs
-from sheafed.runtime import ProgressBar
+from sheafed import graphs
+from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
 matplotlib.use("Agg")
@@ -33,7 +33,7 @@ TARGETS = {
 METHODS = {
     "Non-cooperative": sheafed.NonCooperative(),
     "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with beliefs": sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
+    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
 }
 
 
@@ -78,10 +78,10 @@ def main(out=Path("out/demo"), epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     runs = {name: train(method, seed, epochs) for name, method in METHODS.items()}
     table = Table(title=f"Five agents, digits, label shift 0.7, {epochs} epochs, seed {seed}")
-    for heading in ("method", "private", "after communication", "ceiling", "MiB sent"):
+    for heading in ("method", "private", "after communication", "oracle_accuracy", "MiB sent"):
         table.add_column(heading)
     for name, run in runs.items():
-        keys = ("private_accuracy", "communication_accuracy", "communication_ceiling")
+        keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
         sent = run.ledger.bytes_sent() / 2**20
         table.add_row(name, *(f"{run.last[key]:.3f}" for key in keys), f"{sent:.1f}")
     Console().print(table, "ceiling: the receiver encodes the sender's images itself", sep="\n")

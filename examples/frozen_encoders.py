@@ -17,8 +17,8 @@ from sklearn.kernel_approximation import RBFSampler
 from torch import nn
 
 import sheafed
-from sheafed.data.partitions import hold_out, iid, stratified_split
-from sheafed.domain import graphs
+from sheafed import graphs
+from sheafed.datasets.partitions import hold_out, iid, stratified_split
 from sheafed.models import mlp
 from sheafed.models.adapters import ScikitEncoder
 from three_agents import cnn
@@ -75,14 +75,14 @@ def main(epochs=60, seed=0):
         options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
         runs[name] = sheafed.train(agents, star, method, pilots, **options)
     table = Table(title=f"Ada learns, the others are frozen; accuracy on test data, seed {seed}")
-    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "ceiling"):
+    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle_accuracy"):
         table.add_column(heading)
     for name, run in runs.items():
         found = run.evaluation
         table.add_section()
         for other in NAMES[1:]:
             read = found.communication["ada", other], found.communication[other, "ada"]
-            figures = (found.private[other], *read, found.ceiling["ada", other])
+            figures = (found.private[other], *read, found.oracle["ada", other])
             table.add_row(f"{other}, {name}", *(f"{figure:.3f}" for figure in figures))
     Console().print(table, "ceiling: the neighbour encodes Ada's images itself", sep="\n")
     for name, run in runs.items():

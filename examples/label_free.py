@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import sheafed
-from sheafed.data.partitions import hold_out, iid, stratified_split
-from sheafed.domain.objectives import Autoencoding, SimCLR, VICReg
+from sheafed.agents.objectives import Autoencoding, SimCLR, VICReg
+from sheafed.datasets.partitions import hold_out, iid, stratified_split
 from sheafed.models import decoder, head, mlp
 
 SHAPE, LATENT = (1, 8, 8), 32

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 import sheafed
 from sheafed import privacy
-from sheafed.exchange import LocalExchange
 from sheafed.methods import GaussianNoise, MapPolicy
+from sheafed.transport import LocalTransport
 from three_agents import cnn, head, mlp
 
 SIZES = {"ada": 24, "bo": 16, "cy": 20}
@@ -39,7 +39,7 @@ def train(method, seed, epochs):
         options = {"batch_size": 16, "optimizer": lambda p: torch.optim.Adam(p, lr=3e-3)}
         agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
     spies = [privacy.Eavesdropper("ada", j) for j in ("bo", "cy")]
-    wire = LocalExchange(list(SIZES), tap=lambda data: [spy(data) for spy in spies])
+    wire = LocalTransport(list(SIZES), tap=lambda data: [spy(data) for spy in spies])
     options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "exchange": wire}
     run = sheafed.train(agents, combinations(SIZES, 2), method, images[pilots], **options)
     classifier = LogisticRegression(max_iter=1000).fit(images[spare], labels[spare])
@@ -54,7 +54,7 @@ def probe(run, heard, classifier, noise=None):
     nodes = run.nodes.values()
     accuracies = [privacy.understood(*pair, noise) for pair in permutations(nodes, 2)]
     by_latents = [privacy.membership_by_latents(n, n.neighbours[0], noise=noise) for n in nodes]
-    by_beliefs = [privacy.membership_by_beliefs(node) for node in nodes]
+    by_probabilities = [privacy.membership_by_probabilities(node) for node in nodes]
     return {
         "accuracy": np.mean(accuracies),
         "error, spy": spied.error,
@@ -62,8 +62,8 @@ def probe(run, heard, classifier, noise=None):
         "error, bo": read.error,
         "recognised ": classifier.score(read.guesses, labels),
         "AUC, latents": np.mean([m.auc for m in by_latents]),
-        "AUC, beliefs": np.mean([m.auc for m in by_beliefs]),
-        "TPR at 1 %": np.mean([m.tpr for m in by_beliefs]),
+        "AUC, distillation": np.mean([m.auc for m in by_probabilities]),
+        "TPR at 1 %": np.mean([m.tpr for m in by_probabilities]),
     }
 
 

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from sheafed.data import load, views
-from sheafed.data.partitions import hold_out, iid, stratified_split
-from sheafed.domain import graphs
+from sheafed import graphs
+from sheafed.datasets import load, views
+from sheafed.datasets.partitions import hold_out, iid, stratified_split
 from sheafed.models import cnn, head, mlp
-from sheafed.runtime import ProgressBar, evaluate
+from sheafed.training import ProgressBar, evaluate
 
 SENSES = {
     "eye": (views.pixels, cnn, (16, 32)),
@@ -28,7 +28,7 @@ SENSES = {
 METHODS = {
     "Non-cooperative": sheafed.NonCooperative(),
     "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with beliefs": sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
+    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
 }
 
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from sheafed.domain import graphs
-from sheafed.runtime import ProgressBar
-from sheafed.runtime.evaluation import mean
+from sheafed import graphs
+from sheafed.evaluation.evaluation import mean
+from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
 TARGETS = {
@@ -29,7 +29,7 @@ TARGETS = {
 METHODS = {
     "Non-cooperative": sheafed.NonCooperative(),
     "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with beliefs": sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
+    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
 }
 STAGES = {
     "joined": lambda epochs: {},

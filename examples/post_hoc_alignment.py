@@ -81,11 +81,11 @@ def main(out):
         latents = alignment.send(agents[names[i]][0](images[test]), names[i], names[j])
         understood[i, j] = (agents[names[j]][1](latents) == labels[test]).mean()
     table = Table(title="Accuracy on 400 test digits, agents trained apart")
-    for heading in ("sender", "its private", "receiver", "after communication", "ceiling"):
+    for heading in ("sender", "its private", "receiver", "after communication", "oracle_accuracy"):
         table.add_column(heading)
     for i, j in itertools.permutations(range(3), 2):
-        private, received, ceiling = (f"{understood[k]:.3f}" for k in ((i, i), (i, j), (j, j)))
-        table.add_row(names[i], private, names[j], received, ceiling)
+        private, received, oracle = (f"{understood[k]:.3f}" for k in ((i, i), (i, j), (j, j)))
+        table.add_row(names[i], private, names[j], received, oracle)
     Console().print(table, "ceiling: the receiver sees the image itself", sep="\n")
     alignment.save(out / "alignment")
     draw(understood, names, out / "who_understands_whom.png")

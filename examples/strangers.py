@@ -16,8 +16,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.datasets import load_digits
 
 import sheafed
-from sheafed.domain.paths import least_loss_path, path_loss
-from sheafed.runtime.strangers import composed_map, direct_map, mismatches, path_holonomy
+from sheafed.sheaf.routing import lowest_loss_path, path_loss
+from sheafed.training.multi_hop import composed_map, direct_map, mismatches, path_holonomy
 from three_agents import cnn, head, mlp
 
 SIZES = {"ada": 24, "bo": 4, "cy": 32, "dee": 20, "eli": 28, "fay": 36, "gus": 16, "hal": 24}
@@ -36,7 +36,7 @@ def train(seed, epochs):
         data = {part: (images[r], labels[r]) for part, r in (("train", mine), ("test", test))}
         options = {"batch_size": 16, "optimizer": lambda p: torch.optim.Adam(p, lr=3e-3)}
         agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
-    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "ceiling": False}
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle_accuracy": False}
     return sheafed.train(agents, LADDER, sheafed.SheafFRL(), images[pilots], **options)
 
 
@@ -66,7 +66,9 @@ def routings(run, tried):
         every, short = (f(LADDER, s, r) for f in (nx.all_simple_paths, nx.all_shortest_paths))
         found["fewest hops, a random path"].append(np.mean([tried[tuple(p)][0] for p in short]))
         found["least residual"].append(tried[tuple(nx.dijkstra_path(residuals, s, r))][0])
-        found["least expected loss"].append(tried[tuple(least_loss_path(s, r, SIZES, mismatch))][0])
+        found["least expected loss"].append(
+            tried[tuple(lowest_loss_path(s, r, SIZES, mismatch))][0]
+        )
         found["the best of all, in hindsight"].append(max(tried[tuple(p)][0] for p in every))
     return {way: float(np.mean(values)) for way, values in found.items()}
 

@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import sheafed
-from sheafed.data.partitions import hold_out, label_shift, stratified_split
-from sheafed.domain import graphs
-from sheafed.runtime import ProgressBar
+from sheafed import graphs
+from sheafed.datasets.partitions import hold_out, label_shift, stratified_split
+from sheafed.training import ProgressBar
 
 TARGETS = {"ada": [0, 1, 2, 3, 4], "bo": [3, 4, 5, 6, 7], "cy": [6, 7, 8, 9, 0]}
 
@@ -67,7 +67,7 @@ def main(out=None, epochs=60, seed=0):
     run = sheafed.train(
         agents,
         graphs.ring(list(TARGETS)),
-        sheafed.SheafFRL(beliefs=sheafed.Beliefs()),
+        sheafed.SheafFRL(distillation=sheafed.Distillation()),
         pilots,
         epochs=epochs,
         evaluate_every=10,
@@ -76,10 +76,10 @@ def main(out=None, epochs=60, seed=0):
         callbacks=[ProgressBar()],
     )
     table = Table(title="Accuracy on the agents' own test data")
-    for heading in ("sender", "receiver", "after communication", "ceiling", "misalignment"):
+    for heading in ("sender", "receiver", "after communication", "oracle_accuracy", "misalignment"):
         table.add_column(heading)
     for edge in run.summary()["edges"]:
-        figures = ("communication_accuracy", "ceiling", "misalignment")
+        figures = ("communication_accuracy", "oracle_accuracy", "misalignment")
         table.add_row(edge["sender"], edge["receiver"], *(f"{edge[f]:.3f}" for f in figures))
     Console().print(table)
     for name, accuracy in run.evaluation.private.items():

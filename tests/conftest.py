@@ -13,7 +13,7 @@ def in_process(monkeypatch):
     """Run trials here, which is quicker than in processes of their own; return which were run."""
     from sheafed.cli.run import run
     from sheafed.errors import SheafedError
-    from sheafed.experiments.runner import FAILURE, Runner
+    from sheafed.sweep.runner import FAILURE, Runner
 
     ran = []
 
@@ -31,3 +31,26 @@ def in_process(monkeypatch):
 
     monkeypatch.setattr(Runner, "_run", run_here)
     return ran
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A config of three small agents on digits: the paper's method, without distillation."""
+    path = tmp_path / "three.toml"
+    path.write_text(
+        """
+        [data]
+        name = "digits"
+        pilot_fraction = 0.15
+        split = [0.6, 0.2, 0.2]
+        train_fraction = 0.5
+        [model]
+        members = ["bo", "dee", "eli"]
+        [graph]
+        kind = "line"
+        [training]
+        epochs = 1
+        batch_size = 32
+        """
+    )
+    return str(path)

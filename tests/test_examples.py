@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sheafed.privacy import probes
-from sheafed.runtime import evaluate
+from sheafed.privacy import attacks
+from sheafed.training import evaluate
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -49,7 +49,7 @@ def test_modalities(load, capsys):
     for run in runs.values():
         shapes = {tuple(run.pilots.of(name).shape[1:]) for name in run.nodes}
         assert shapes == {(1, 8, 8), (1, 8, 5), (1, 16), (1, 8, 2, 2)}
-        assert run.evaluation.ceiling == {}
+        assert run.evaluation.oracle == {}
         private = evaluate(run.nodes, "validation").private
         for sender, receiver in module.best_informed(run).items():
             assert private[receiver] == max(v for n, v in private.items() if n != sender)
@@ -70,7 +70,7 @@ def test_newcomer(load, capsys):
 
 def test_five_agents(load, tmp_path):
     runs = load("five_agents").main(tmp_path, epochs=40)
-    assert list(runs) == ["Non-cooperative", "Sheaf-FRL", "Sheaf-FRL with beliefs"]
+    assert list(runs) == ["Non-cooperative", "Sheaf-FRL", "Sheaf-FRL with distillation"]
     alone, glued, believing = (run.last["communication_accuracy"] for run in runs.values())
     assert believing > alone + 0.05
     assert glued > alone - 0.05
@@ -97,7 +97,9 @@ def test_edge_stalks(load, tmp_path):
     module = load("edge_stalks")
     module.EDGE_DIMS = (2, 24)
     runs = module.main(tmp_path, epochs=4)
-    small, large, standard, strict = (run for (name, _), run in runs.items() if "beliefs" in name)
+    small, large, standard, strict = (
+        run for (name, _), run in runs.items() if "distillation" in name
+    )
     sent = [module.bytes_per_round(run) for run in (small, large, standard, strict)]
     assert sent == sorted(sent)
     assert module.accuracy(small) < module.accuracy(large)
@@ -133,7 +135,9 @@ def test_leakage(load, monkeypatch):
     leakage = load("leakage")
     monkeypatch.delitem(leakage.METHODS, "epsilon 16")
     monkeypatch.delitem(leakage.METHODS, "epsilon 4")
-    monkeypatch.setattr(probes, "train_decoder", partial(probes.train_decoder, epochs=30))
+    monkeypatch.setattr(
+        attacks, "train_decoder", partial(attacks.train_decoder, epochs=30)
+    )
     rows = leakage.main(epochs=5)
     names = ["standard", "strict", "strict, other edge", "epsilon 64", "epsilon 64 on all"]
     assert list(rows) == names

@@ -2,19 +2,19 @@
 
 from importlib.metadata import version
 
-from sheafed.domain.agent import Agent
-from sheafed.domain.alignment import Alignment, AlignmentReport, align
-from sheafed.domain.pilot_set import PilotSet
-from sheafed.domain.sheaf import NetworkSheaf
-from sheafed.methods import Beliefs, MapPolicy, NonCooperative, SheafFRL
-from sheafed.runtime import Run, train
+from sheafed.agents.agent import Agent
+from sheafed.alignment.alignment import Alignment, AlignmentReport, align
+from sheafed.methods import Distillation, MapPolicy, NonCooperative, SheafFRL
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.sheaf.network_sheaf import NetworkSheaf
+from sheafed.training import Run, train
 
 __version__ = version("sheafed")
 __all__ = [
     "Agent",
     "Alignment",
     "AlignmentReport",
-    "Beliefs",
+    "Distillation",
     "MapPolicy",
     "NetworkSheaf",
     "NonCooperative",

@@ -100,7 +100,7 @@ class MissingPartError(SheafedError, ImportError):
     """An optional part is not installed."""
 
 
-class ExchangeClosedError(SheafedError):
+class TransportClosedError(SheafedError):
     """An exchange was used after it had been closed."""
 
 

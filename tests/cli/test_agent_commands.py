@@ -24,13 +24,13 @@ def test_importing_sheafed_does_not_import_zenoh():
 def test_without_the_packages_each_command_says_how_to_get_them(
     run, monkeypatch, tmp_path, command
 ):
-    for name in [n for n in sys.modules if n.startswith("sheafed.exchange.certificates")]:
+    for name in [n for n in sys.modules if n.startswith("sheafed.transport.zenoh.certificates")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "zenoh", None)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     code, _, complaint = run(*command)
     assert code == 2
-    assert "pip install 'sheafed[edge]'" in complaint
+    assert "pip install 'sheafed[network]'" in complaint
     assert not (tmp_path / "r").exists()
 
 

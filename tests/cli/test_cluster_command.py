@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 import pytest
 
 from sheafed.cli import run as command
-from sheafed.cli.launch import remember_cluster, was_begun_here
+from sheafed.config.federation import build
+from sheafed.config.presets import preset
 from sheafed.errors import LostRankError
-from sheafed.experiments.build import build
-from sheafed.experiments.presets import preset
-from sheafed.runtime import Cluster
+from sheafed.training import Cluster
+from sheafed.training.torchrun import remember_cluster, was_begun_here
 
 RESULTS = ("metrics.jsonl", "last.safetensors", "best.safetensors")
-SHORT = ("--set", "training.epochs=3", "--set", "training.ceiling=false")
+SHORT = ("--set", "training.epochs=3", "--set", "training.oracle=false")
 
 DOOMED = """
 import os
@@ -103,9 +103,9 @@ def test_a_start_that_was_cut_short_can_be_restarted(
 
     class TwoRanks(Cluster):
         def __init__(self) -> None:
-            self._ranks = SimpleNamespace(rank=0, size=2, homes={"ada": 0}, describe=str)
+            self._ranks = SimpleNamespace(rank=0, size=2, placement={"ada": 0}, describe=str)
 
-    monkeypatch.setattr(command, "draw_holdings", lost)
+    monkeypatch.setattr(command, "draw_label_distribution", lost)
     experiment = preset("digits")
     with pytest.raises(LostRankError):
         command._train(experiment, tmp_path, False, TwoRanks(), build(experiment, only=[]))

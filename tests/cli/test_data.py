@@ -4,8 +4,8 @@ from hashlib import sha256
 import pytest
 
 from sheafed.cli import main
-from sheafed.data import cache, sets
-from sheafed.data.sources import Installed
+from sheafed.datasets import cache, catalog
+from sheafed.datasets.sources import Installed
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,11 @@ def tiny(home, monkeypatch):
     """A collection of one file, under the name of MNIST."""
     (home / "share").mkdir()
     (home / "share" / "f").write_bytes(b"content")
-    file = sets.DataFile("f", 7, sha256(b"content").hexdigest())
+    file = catalog.DataFile("f", 7, sha256(b"content").hexdigest())
     tiny = cache.Collection("mnist", (file,), (Installed(home / "share", "tiny"),))
-    monkeypatch.setitem(sets.KNOWN, "mnist", sets.Known(7, (1, 1, 1), ("a",), "here", tiny))
+    monkeypatch.setitem(
+        catalog.DATASETS, "mnist", catalog.DatasetInfo(7, (1, 1, 1), ("a",), "here", tiny)
+    )
     return home / "cache" / "mnist" / "f"
 
 

@@ -1,19 +1,19 @@
 import pytest
 
-from sheafed.experiments import reproduce
-from sheafed.experiments.reproduce import tradeoff
+from sheafed import reproduction
+from sheafed.reproduction import tradeoff
 
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """The table of costs, for three small agents on digits."""
     config = tmp_path / "three.toml"
-    config.write_text('[data]\npilots = 0.15\n[model]\nmembers = ["bo", "dee", "eli"]\n')
+    config.write_text('[data]\npilot_fraction = 0.15\n[model]\nmembers = ["bo", "dee", "eli"]\n')
 
     def plan(seeds):
         return tradeoff.Plan("quick", str(config), (), rounds=2, seeds=tuple(seeds))
 
-    monkeypatch.setitem(reproduce.PLANS, ("tradeoff", "quick"), plan)
+    monkeypatch.setitem(reproduction.PLANS, ("tradeoff", "quick"), plan)
 
 
 def test_a_table_with_one_command(run, tiny, tmp_path):

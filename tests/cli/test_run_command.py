@@ -12,7 +12,7 @@ def test_a_new_config_runs_and_goes_on(run, tmp_path):
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
     assert (summary["seed"], summary["epochs"]) == (3, 2)
     assert f"{summary['private_accuracy']:.3f}" in printed
-    assert (tmp_path / "r" / "holdings.png").stat().st_size > 5_000
+    assert (tmp_path / "r" / "label_distribution.png").stat().st_size > 5_000
     longer = ["--set", "training.epochs=3", "--set", "training.evaluate_every=1"]
     assert run("run", "mine.toml", "--out", "r", *longer, "--seed", 3, "--resume")[0] == 0
     lines = (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()

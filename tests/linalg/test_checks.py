@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from linalg_matrices import normal
 
 from sheafed import errors
 from sheafed.linalg.checks import (
@@ -13,6 +12,7 @@ from sheafed.linalg.checks import (
     check_pair,
     check_single_pair,
 )
+from tests.helpers.matrices import normal
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (4, 3), (2, 5, 3), (2, 1, 4, 3)])

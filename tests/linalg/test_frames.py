@@ -6,10 +6,17 @@ import scipy.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import PROPERTY, TOLERANCE, deviation, normal, orthonormal, with_spectrum
 
 from sheafed.errors import NonFiniteError, RankError, ShapeError
 from sheafed.linalg import parseval
+from tests.helpers.matrices import (
+    PROPERTY,
+    TOLERANCE,
+    deviation,
+    normal,
+    orthonormal,
+    with_spectrum,
+)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 6), (4, 9), (5, 5)])

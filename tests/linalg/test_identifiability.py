@@ -6,7 +6,10 @@ import scipy.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import (
+
+from sheafed.errors import DtypeError, ShapeError
+from sheafed.linalg import identifiability, procrustes, residual
+from tests.helpers.matrices import (
     PROPERTY,
     TOLERANCE,
     deviation,
@@ -16,9 +19,6 @@ from linalg_matrices import (
     rng,
     with_spectrum,
 )
-
-from sheafed.errors import DtypeError, ShapeError
-from sheafed.linalg import identifiability, procrustes, residual
 
 
 @pytest.mark.parametrize(("large", "small"), [(6, 6), (9, 4), (3, 1)])

@@ -8,16 +8,6 @@ import scipy.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import (
-    PROPERTY,
-    TOLERANCE,
-    deviation,
-    normal,
-    orthonormal,
-    pilots_of,
-    rng,
-    with_spectrum,
-)
 from torch import Tensor
 
 from sheafed.errors import (
@@ -37,6 +27,16 @@ from sheafed.linalg import (
     polar_factor,
     procrustes,
     residual,
+)
+from tests.helpers.matrices import (
+    PROPERTY,
+    TOLERANCE,
+    deviation,
+    normal,
+    orthonormal,
+    pilots_of,
+    rng,
+    with_spectrum,
 )
 
 ROUTES = ["svd", "gram"]

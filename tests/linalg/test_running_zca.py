@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from linalg_matrices import normal
 
 from sheafed.errors import (
     DtypeError,
@@ -14,6 +13,7 @@ from sheafed.errors import (
     SingularCovarianceError,
 )
 from sheafed.linalg import RunningZCA
+from tests.helpers.matrices import normal
 
 
 def covariances(z):

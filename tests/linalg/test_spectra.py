@@ -7,7 +7,10 @@ import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import (
+
+from sheafed.errors import NonFiniteError, RankError, ShapeError
+from sheafed.linalg import canonical_correlations, effective_rank
+from tests.helpers.matrices import (
     PROPERTY,
     TOLERANCE,
     centred_orthonormal,
@@ -16,9 +19,6 @@ from linalg_matrices import (
     orthonormal,
     with_spectrum,
 )
-
-from sheafed.errors import NonFiniteError, RankError, ShapeError
-from sheafed.linalg import canonical_correlations, effective_rank
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import scipy.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import PROPERTY, TOLERANCE, deviation, normal, with_spectrum
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, InputError, NonFiniteError, ShapeError
 from sheafed.linalg import StochasticWhitening
+from tests.helpers.matrices import PROPERTY, TOLERANCE, deviation, normal, with_spectrum
 
 
 def trained(

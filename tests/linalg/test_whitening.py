@@ -7,15 +7,6 @@ import sklearn.covariance
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linalg_matrices import (
-    PROPERTY,
-    TOLERANCE,
-    centred_orthonormal,
-    deviation,
-    normal,
-    orthonormal,
-    with_spectrum,
-)
 from torch import Tensor
 
 from sheafed.errors import (
@@ -28,6 +19,15 @@ from sheafed.errors import (
 )
 from sheafed.linalg import ledoit_wolf, zca
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrunk_covariance
+from tests.helpers.matrices import (
+    PROPERTY,
+    TOLERANCE,
+    centred_orthonormal,
+    deviation,
+    normal,
+    orthonormal,
+    with_spectrum,
+)
 
 
 def correlated(seed: int, n: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:

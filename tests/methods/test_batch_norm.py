@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from sheafed import Agent, MapPolicy, SheafFRL
-from sheafed.domain.pilot_set import PilotSet
-from sheafed.domain.pilots import EveryPilot
-from sheafed.exchange import LocalExchange
 from sheafed.methods import NoWhitening
-from sheafed.methods.node import Setting
-from sheafed.runtime.train import one_round, shake_hands
+from sheafed.methods.node import NodeContext
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.pilots.policies import EveryPilot
+from sheafed.training.train import handshake, one_round
+from sheafed.transport import LocalTransport
 
 K = 12
 
@@ -52,14 +52,14 @@ def test_the_penalty_has_the_gradient_of_the_statistics_it_was_encoded_with():
     trained = agents()
     others = {"a": ("b",), "b": ("a",)}
     nodes = {
-        x.name: method.node(Setting(x, others[x.name], pilots, 0, 0, 1, homogeneous=False))
+        x.name: method.node(NodeContext(x, others[x.name], pilots, 0, 0, 1, homogeneous=False))
         for x in trained
     }
     before = {x.name: copy.deepcopy(x.encoder).eval() for x in trained}
-    exchange = LocalExchange(["a", "b"])
-    shake_hands(nodes, exchange)
-    one_round(nodes, exchange, 0)
-    v = nodes["a"].ends["b"].map
+    transport = LocalTransport(["a", "b"])
+    handshake(nodes, transport)
+    one_round(nodes, transport, 0)
+    v = nodes["a"].endpoints["b"].map
     latents = {n: encoder(pilots.inputs) for n, encoder in before.items()}
     potential = (latents["a"] - latents["b"] @ v.mT).square().sum() * 0.7 / (2 * K)
     for agent in trained:

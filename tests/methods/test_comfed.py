@@ -5,7 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from baselines import (
+from torch import nn
+from torch.optim import SGD, Adam, AdamW
+
+from sheafed import train
+from sheafed.errors import HandshakeError, InputError
+from sheafed.evaluation.evaluation import evaluate
+from sheafed.methods import ComFed, NonCooperative
+from sheafed.methods.comfed import like, prototype_gap
+from sheafed.methods.prototypes import class_sums
+from tests.helpers.baselines import (
     PAIR,
     TRIANGLE,
     Training,
@@ -20,16 +29,7 @@ from baselines import (
     receive_one,
     trained_apart,
 )
-from small_worlds import CLASSES, agent, normal, pilots, same_weights
-from torch import nn
-from torch.optim import SGD, Adam, AdamW
-
-from sheafed import train
-from sheafed.errors import HandshakeError, InputError
-from sheafed.methods import ComFed, NonCooperative
-from sheafed.methods.comfed import like, prototype_gap
-from sheafed.methods.prototypes import class_sums
-from sheafed.runtime.evaluation import evaluate
+from tests.helpers.small_federations import CLASSES, agent, normal, pilots, same_weights
 
 MIXED = {"a": 6, "b": 4}
 THREE = {"a": 6, "b": 4, "c": 5}
@@ -161,7 +161,7 @@ def test_only_projected_class_means_and_counts_cross_the_wire(method: ComFed) ->
         shapes = {name: tuple(t.shape) for name, t in message.tensors.items()}
         assert shapes == {"prototypes": (CLASSES, R), "counts": (CLASSES,)}
         assert message.fields == {}
-    assert training.wire.exchange.ledger.payload_bytes() == len(sent) * CLASSES * (R * 4 + 8)
+    assert training.wire.transport.ledger.payload_bytes() == len(sent) * CLASSES * (R * 4 + 8)
 
 
 @pytest.mark.parametrize("method", BOTH)
@@ -189,8 +189,8 @@ def test_the_projection_moves_as_its_agent_does() -> None:
                 name,
                 4,
                 optimizer=lambda p: Adam(p, lr=1.0),
-                stepsize=lambda step: 0.1 / (1 + step),
-                clip=clip,
+                lr_schedule=lambda step: 0.1 / (1 + step),
+                max_grad_norm=clip,
             )
             for name in "ab"
         ]

@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from baselines import (
+from torch.optim import SGD
+
+from sheafed import train
+from sheafed.errors import HandshakeError, InputError
+from sheafed.methods import FedMuscle, NonCooperative
+from sheafed.methods.fedmuscle import average_direction, info_nce
+from tests.helpers.baselines import (
     PAIR,
     TRIANGLE,
     Training,
@@ -19,13 +25,7 @@ from baselines import (
     receive_one,
     trained_apart,
 )
-from small_worlds import normal, pilots, same_weights
-from torch.optim import SGD
-
-from sheafed import train
-from sheafed.errors import HandshakeError, InputError
-from sheafed.methods import FedMuscle, NonCooperative
-from sheafed.methods.fedmuscle import average_direction, info_nce
+from tests.helpers.small_federations import normal, pilots, same_weights
 
 EQUAL = {"a": 5, "b": 5}
 THREE = {"a": 5, "b": 5, "c": 5}
@@ -134,7 +134,7 @@ def test_representations_are_sent_in_alignment_epochs_only() -> None:
             assert set(sent["a", "b"].tensors) == {"latents"}
             assert sent["a", "b"].fields == {}
             torch.testing.assert_close(sent["a", "b"].tensors["latents"], expected)
-    assert training.wire.exchange.ledger.payload_bytes() == 4 * 2 * K * 5 * 4
+    assert training.wire.transport.ledger.payload_bytes() == 4 * 2 * K * 5 * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,8 +164,8 @@ def test_batch_norm_in_the_objective_does_not_change_the_contrast() -> None:
     target = average_direction([z.detach() for z in encoded])
     contrast = weight * info_nce(encoded[0], target, method.temperature)
     pull = torch.autograd.grad(contrast, list(agents[0].encoder.parameters()))
-    with with_objective.own_randomness():
-        with_objective.descend(with_objective.objective(with_objective, alone.next_batch()))
+    with with_objective.rng_context():
+        with_objective.optimizer_step(with_objective.objective(with_objective, alone.next_batch()))
     receive_one(training, "a")
     for p, q, g in zip(
         agents[0].encoder.parameters(), with_objective.encoder.parameters(), pull, strict=True

@@ -5,7 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from baselines import (
+
+from sheafed import train
+from sheafed.errors import HandshakeError, InputError
+from sheafed.methods import FedProto, NonCooperative
+from sheafed.methods.fedproto import prototype_distance
+from tests.helpers.baselines import (
     PAIR,
     TRIANGLE,
     Training,
@@ -19,12 +24,7 @@ from baselines import (
     receive_one,
     trained_apart,
 )
-from small_worlds import CLASSES, normal, pilots, same_weights
-
-from sheafed import train
-from sheafed.errors import HandshakeError, InputError
-from sheafed.methods import FedProto, NonCooperative
-from sheafed.methods.fedproto import prototype_distance
+from tests.helpers.small_federations import CLASSES, normal, pilots, same_weights
 
 EQUAL = {"a": 5, "b": 5}
 THREE = {"a": 5, "b": 5, "c": 5}
@@ -49,7 +49,7 @@ def test_prototypes_are_the_class_means_over_the_epoch() -> None:
     assert training.sent() == []
     assert training.penalties() == []
     for node in training.nodes.values():
-        training.wire.exchange.send(node.send(EPOCH))
+        training.wire.transport.send(node.send(EPOCH))
     sent = training.wire.of_round(EPOCH)
     for (sender, _), message in sent.items():
         own = training.nodes[sender].agent
@@ -142,7 +142,7 @@ def test_only_class_means_and_counts_cross_the_wire(method: FedProto) -> None:
         assert shapes == {"prototypes": (CLASSES, 5), "counts": (CLASSES,)}
         assert message.fields == {}
         assert not message.tensors["prototypes"].requires_grad
-    assert training.wire.exchange.ledger.payload_bytes() == len(sent) * CLASSES * (5 * 4 + 8)
+    assert training.wire.transport.ledger.payload_bytes() == len(sent) * CLASSES * (5 * 4 + 8)
 
 
 @pytest.mark.parametrize("method", BOTH)

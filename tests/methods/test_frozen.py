@@ -5,7 +5,14 @@ import copy
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from small_worlds import (
+from torch import nn
+from torch.optim import Adam
+
+from sheafed import Agent, Distillation, NonCooperative, SheafFRL
+from sheafed.errors import InputError
+from sheafed.methods import ComFed, FedMuscle, FedProto
+from sheafed.models.adapters import ScikitEncoder
+from tests.helpers.small_federations import (
     INPUTS,
     agent,
     linear_head,
@@ -15,13 +22,6 @@ from small_worlds import (
     samples,
     weights_of,
 )
-from torch import nn
-from torch.optim import Adam
-
-from sheafed import Agent, Beliefs, NonCooperative, SheafFRL
-from sheafed.errors import InputError
-from sheafed.methods import ComFed, FedMuscle, FedProto
-from sheafed.models.adapters import ScikitEncoder
 
 EDGES = [("a", "b"), ("b", "c")]
 LAYERS = (nn.BatchNorm1d(16), nn.Dropout(0.5))
@@ -56,14 +56,16 @@ def test_a_frozen_encoder_keeps_weights_statistics_and_mode() -> None:
 def test_only_the_head_of_a_frozen_agent_learns(privacy: str) -> None:
     agents = [frozen("a", 4), agent("b", 5), frozen("c", 3)]
     before = weights_of(agents)
-    nodes = nodes_of(agents, EDGES, SheafFRL(penalty=1.0, privacy=privacy, beliefs=Beliefs(0.4)))
+    nodes = nodes_of(
+        agents, EDGES, SheafFRL(penalty=1.0, privacy=privacy, distillation=Distillation(0.4))
+    )
     run_rounds(nodes, 12)
     after = weights_of(agents)
     for name in ("a", "c"):
         for key, value in before[name].items():
             assert torch.equal(value, after[name][key]) == key.startswith("encoder")
     assert all(p.grad is None for name in "ac" for p in nodes[name].agent.encoder.parameters())
-    assert all(end.fitted for node in nodes.values() for end in node.ends.values())
+    assert all(endpoint.fitted for node in nodes.values() for endpoint in node.endpoints.values())
 
 
 def test_the_gradient_of_a_neighbour_is_the_same_as_if_they_moved() -> None:
@@ -88,7 +90,7 @@ def test_neighbours_are_pulled_towards_it() -> None:
         nodes = nodes_of(agents, [("a", "b")], SheafFRL(penalty=penalty, pilots=48))
         run_rounds(nodes, 150)
         one, other = (nodes[name].white_pilots() for name in "ab")
-        carried = nodes["a"].ends["b"].incoming(nodes["b"].ends["a"].outgoing(other))
+        carried = nodes["a"].endpoints["b"].incoming(nodes["b"].endpoints["a"].outgoing(other))
         return float((one - carried).square().sum() / (2 * one.square().sum()))
 
     assert misalignment(3.0) < 0.6 * misalignment(0.0)
@@ -138,10 +140,10 @@ def test_optimisers_of_one_s_own_and_states() -> None:
     twin = frozen("a", 4, optimizer=lambda p: Adam(p, lr=1e-3))
     for a in (one, twin):
         a.start(1)
-    one.descend(one.objective(one, one.next_batch()))
+    one.optimizer_step(one.objective(one, one.next_batch()))
     twin.load_state(copy.deepcopy(one.state()))
     for a in (one, twin):
-        a.descend(a.objective(a, a.next_batch()))
+        a.optimizer_step(a.objective(a, a.next_batch()))
     assert all(torch.equal(p, q) for p, q in zip(one.parameters, twin.parameters, strict=True))
     idle = pca("c", 3)
     pca("c", 3).load_state(idle.state())

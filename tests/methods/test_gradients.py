@@ -13,7 +13,17 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from networks import (
+from scipy.linalg import sqrtm
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from sheafed import Agent, Distillation, MapPolicy, SheafFRL
+from sheafed.graphs import Edge
+from sheafed.methods import SWBN, ZCA, IdentityMaps, NoWhitening
+from sheafed.methods.endpoints import PlainEndpoint
+from sheafed.pilots.policies import EveryPilot
+from sheafed.transport.message import Message
+from tests.helpers.networks import (
     EDGES,
     EQUAL,
     MIXED,
@@ -28,16 +38,6 @@ from networks import (
     pilots,
     plain_sgd,
 )
-from scipy.linalg import sqrtm
-from torch import Tensor, nn
-from torch.func import functional_call
-
-from sheafed import Agent, Beliefs, MapPolicy, SheafFRL
-from sheafed.domain.graphs import Edge
-from sheafed.domain.messages import Message
-from sheafed.domain.pilots import EveryPilot
-from sheafed.methods import SWBN, ZCA, IdentityMaps, NoWhitening
-from sheafed.methods.maps import PlainEnd
 
 LAMBDA = 0.3
 K = 16
@@ -104,8 +104,8 @@ class Step:
     def map_at(self, name: str, edge: Edge) -> Tensor | None:
         r"""Return $V$ or $O^\top V$, `(d_head, d_tail)`, as the agent `name` sees it."""
         other = edge.tail if name == edge.head else edge.head
-        mine = self.net.nodes[name].ends[other].map  # refitted before the step
-        if isinstance(self.net.nodes[name].ends[other], PlainEnd):
+        mine = self.net.nodes[name].endpoints[other].map  # refitted before the step
+        if isinstance(self.net.nodes[name].endpoints[other], PlainEndpoint):
             return mine
         if not self.readable[other, name]:
             return None
@@ -119,7 +119,8 @@ class Step:
             v = self.map_at(name, edge) if name in edge else None
             if v is not None:
                 head, tail = (
-                    self.latents(end, values if end == name else self.old[end]) for end in edge
+                    self.latents(endpoint, values if endpoint == name else self.old[endpoint])
+                    for endpoint in edge
                 )
                 total = total + (head - tail @ v.mT).square().sum()
         return LAMBDA / (2 * K * self.net.dimension(name)) * total
@@ -127,9 +128,11 @@ class Step:
 
 def play(net: Network, number: int) -> Step:
     old = net.parameters()
-    ends = {(i, j): end for i, node in net.nodes.items() for j, end in node.ends.items()}
-    maps = {key: end.map.clone() for key, end in ends.items()}
-    readable = {key: end.in_frame for key, end in ends.items()}
+    endpoints = {
+        (i, j): endpoint for i, node in net.nodes.items() for j, endpoint in node.endpoints.items()
+    }
+    maps = {key: endpoint.map.clone() for key, endpoint in endpoints.items()}
+    readable = {key: endpoint.in_frame for key, endpoint in endpoints.items()}
     net.round(number)
     return Step(net, number, old, net.parameters(), maps, readable)
 
@@ -262,8 +265,8 @@ def test_strict_equals_standard_where_the_composed_maps_do(dims, whitening) -> N
         )
         net = network(curved_agents(dims), method)
         for k, edge in enumerate(net.edges):
-            head = net.nodes[edge.head].ends[edge.tail]
-            tail = net.nodes[edge.tail].ends[edge.head]
+            head = net.nodes[edge.head].endpoints[edge.tail]
+            tail = net.nodes[edge.tail].endpoints[edge.head]
             v = orthonormal(k, dims[edge.head], dims[edge.tail])
             head.fitted = tail.fitted = True
             if privacy == "strict":
@@ -271,7 +274,7 @@ def test_strict_equals_standard_where_the_composed_maps_do(dims, whitening) -> N
                 tail.map = head.map @ v
             else:  # also the homogeneous protocol: its head keeps the identity
                 tail.map = v
-                if isinstance(head, PlainEnd):
+                if isinstance(head, PlainEndpoint):
                     head.map = v
         step = play(net, 1)
         moved[privacy] = {name: step.moved(name) for name in net.nodes}
@@ -337,12 +340,12 @@ def test_the_penalty_reaches_neither_heads_nor_neighbours(protocol) -> None:
 def test_a_lost_message_takes_its_edge_out_of_the_gradient() -> None:
     dims, method = MIXED, SheafFRL(penalty=LAMBDA, pilots=K, whitening=NoWhitening())
 
-    def lose(message: Message) -> bool:
+    def remove_neighbour(message: Message) -> bool:
         return message.kind == "round" and (message.sender, message.receiver) == ("b", "d")
 
     moved = {}
     for case, edges, drop in [
-        ("lost", EDGES, lose),
+        ("lost", EDGES, remove_neighbour),
         ("without", [("a", "b"), ("a", "c"), ("c", "d")], None),
         ("whole", EDGES, None),
     ]:
@@ -390,23 +393,27 @@ def test_what_a_round_logs_is_the_penalty_in_the_own_space() -> None:
     assert log["loss"] == 0
 
 
-# Beliefs
+# Distillation
 
 
 @protocols
 @pytest.mark.parametrize("whitening", [NoWhitening(), ZCA(shrinkage=0.1)], ids=["none", "zca"])
 def test_beliefs_train_the_head_and_only_the_head(protocol, whitening) -> None:
-    """The encoder's step is bit for bit that without beliefs; the head's is the oracle's."""
+    """The encoder's step is bit for bit that without distillation; the head's is the oracle's."""
     dims, privacy = PROTOCOLS[protocol]
     confidence, weight = 0.7, 0.25
     nets = {
-        beliefs: network(
+        distillation: network(
             curved_agents(dims, classes=3),
             SheafFRL(
-                penalty=LAMBDA, privacy=privacy, pilots=K, whitening=whitening, beliefs=beliefs
+                penalty=LAMBDA,
+                privacy=privacy,
+                pilots=K,
+                whitening=whitening,
+                distillation=distillation,
             ),
         )
-        for beliefs in (None, Beliefs(confidence, weight))
+        for distillation in (None, Distillation(confidence, weight))
     }
     without, beliefs_net = nets.values()
     chosen: list[bool] = []
@@ -433,7 +440,7 @@ def head_gradient(
 ) -> list[Tensor]:
     """Soft cross-entropy on coloured transported latents, where the sender is confident."""
     node = step.net.nodes[name]
-    rows, beliefs = [], []
+    rows, distillation = [], []
     for edge in step.net.edges:
         v = step.map_at(name, edge) if name in edge else None
         if v is None:
@@ -447,11 +454,11 @@ def head_gradient(
             step.net.nodes[j].agent.encoder, dict(zip(names, step.old[j], strict=True)), inputs
         )
         w, b = heads[j]
-        beliefs.append(torch.softmax(raw @ w.mT + b, -1))
+        distillation.append(torch.softmax(raw @ w.mT + b, -1))
     free = [p.clone().requires_grad_() for p in heads[name]]
     if not rows:
         return [torch.zeros_like(p) for p in free]
-    belief = torch.cat(beliefs)
+    belief = torch.cat(distillation)
     sure = belief.max(-1).values > confidence
     assert int(sure.sum()) >= 2
     chosen.extend(sure.tolist())
@@ -471,7 +478,7 @@ def coloured(u: Tensor, layer: nn.Module) -> Tensor:
 
 def test_an_agent_without_a_head_neither_believes_nor_is_believed() -> None:
     agents = [curved_agent(n, d, classes=None if n == "d" else 3) for n, d in MIXED.items()]
-    method = SheafFRL(penalty=LAMBDA, pilots=K, beliefs=Beliefs(0.0))
+    method = SheafFRL(penalty=LAMBDA, pilots=K, distillation=Distillation(0.0))
     net = network(agents, method)
     heads = net.head_parameters()
     assert sorted(heads) == ["a", "b", "c"]
@@ -521,7 +528,7 @@ def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
                 for found, right in zip(moved, expected, strict=True):
                     torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-10)
         assert pulled >= len(net.nodes)
-    sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
+    sent = {row.round for row in net.transport.ledger.rows() if row.kind == "round"}
     assert sent == {0, 3}
 
 
@@ -550,7 +557,7 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
             expected = before * (1 - rate) ** every
             torch.testing.assert_close(now, expected, rtol=1e-10, atol=1e-13)
     net.round(every)
-    sent = {row.round for row in net.exchange.ledger.rows() if row.kind == "round"}
+    sent = {row.round for row in net.transport.ledger.rows() if row.kind == "round"}
     assert sent == {0, every}
 
 

@@ -6,9 +6,25 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from small_worlds import (
+from torch import Tensor, nn
+
+from sheafed import Agent, Distillation, MapPolicy, NonCooperative, PilotSet, Run, SheafFRL, train
+from sheafed.errors import (
+    DisconnectedGraphError,
+    HandshakeError,
+    LatentSizeError,
+    NonFiniteError,
+    UndeterminedMapWarning,
+)
+from sheafed.methods import SWBN, ZCA, DualAscent, IdentityMaps, NoWhitening
+from sheafed.methods.node import Node
+from sheafed.pilots.policies import EveryPilot, Prototypes
+from sheafed.training.train import handshake, one_round
+from sheafed.transport import LocalTransport, encode
+from sheafed.transport.message import Message
+from tests.helpers.small_federations import (
     INPUTS,
-    Wire,
+    LatentCodec,
     agent,
     in_double,
     linear_head,
@@ -22,22 +38,6 @@ from small_worlds import (
     turned,
     weights_of,
 )
-from torch import Tensor, nn
-
-from sheafed import Agent, Beliefs, MapPolicy, NonCooperative, PilotSet, Run, SheafFRL, train
-from sheafed.domain.messages import Message
-from sheafed.domain.pilots import EveryPilot, Prototypes
-from sheafed.errors import (
-    DisconnectedGraphError,
-    HandshakeError,
-    LatentSizeError,
-    NonFiniteError,
-    UndeterminedMapWarning,
-)
-from sheafed.exchange import LocalExchange, encode
-from sheafed.methods import SWBN, ZCA, DualAscent, IdentityMaps, NoWhitening
-from sheafed.methods.node import Node
-from sheafed.runtime.train import one_round, shake_hands
 
 TRIANGLE = [("a", "b"), ("b", "c"), ("a", "c")]
 MIXED, EQUAL = (9, 5, 6), (6, 6, 6)
@@ -126,7 +126,7 @@ def test_no_penalty_is_independent_training_bit_for_bit(
 def test_beliefs_alone_are_not_independent_training() -> None:
     alone, together = three(), three()
     short_run(alone, NonCooperative())
-    short_run(together, SheafFRL(penalty=0.0, beliefs=Beliefs(confidence=0.4)))
+    short_run(together, SheafFRL(penalty=0.0, distillation=Distillation(confidence=0.4)))
     assert not same_weights(alone, together)
 
 
@@ -173,7 +173,7 @@ def test_in_a_shared_space_latents_grow_together() -> None:
 @privacy
 @dims
 def test_the_order_of_agents_and_edges_does_not_matter(dims: tuple[int, ...], privacy: str) -> None:
-    method = SheafFRL(privacy=privacy, beliefs=Beliefs(confidence=0.4), pilots=24)
+    method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.4), pilots=24)
     one, other = noisy(dims), noisy(dims)[::-1]
     first = short_run(one, method)
     torch.manual_seed(12345)  # nothing may draw from here
@@ -196,8 +196,8 @@ def test_the_order_in_which_programs_run_does_not_matter(dims: tuple[int, ...]) 
 # Lost messages
 
 
-def crosses(message: Message, *ends: str) -> bool:
-    return message.kind == "round" and {message.sender, message.receiver} == set(ends)
+def crosses(message: Message, *endpoints: str) -> bool:
+    return message.kind == "round" and {message.sender, message.receiver} == set(endpoints)
 
 
 @privacy
@@ -205,23 +205,26 @@ def crosses(message: Message, *ends: str) -> bool:
 @pytest.mark.parametrize("source", ["round", "all", "running"])
 def test_a_dead_link_is_as_good_as_none(source: str, dims: tuple[int, ...], privacy: str) -> None:
     method = SheafFRL(
-        privacy=privacy, maps=MapPolicy(source=source), pilots=24, beliefs=Beliefs(confidence=0.4)
+        privacy=privacy,
+        maps=MapPolicy(source=source),
+        pilots=24,
+        distillation=Distillation(confidence=0.4),
     )
     dead, absent = noisy(dims), noisy(dims)
     nodes = nodes_of(dead, TRIANGLE, method)
-    wire = run_rounds(nodes, 6, Wire(nodes, drop=lambda m: crosses(m, "a", "b")))
+    wire = run_rounds(nodes, 6, LatentCodec(nodes, drop=lambda m: crosses(m, "a", "b")))
     run_rounds(nodes_of(absent, [("a", "c"), ("b", "c")], method), 6)
     assert same_weights(dead, absent)
-    assert not wire.exchange.rejected
+    assert not wire.transport.rejected
     assert not any(node.rejected for node in nodes.values())
 
 
 @privacy
 def test_when_everything_is_lost_everybody_learns_alone(privacy: str) -> None:
     lonely, alone = noisy(), noisy()
-    method = SheafFRL(privacy=privacy, beliefs=Beliefs(confidence=0.0))
+    method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.0))
     nodes = nodes_of(lonely, TRIANGLE, method)
-    run_rounds(nodes, 6, Wire(nodes, drop=lambda m: m.kind == "round"))
+    run_rounds(nodes, 6, LatentCodec(nodes, drop=lambda m: m.kind == "round"))
     run_rounds(nodes_of(alone, TRIANGLE, NonCooperative()), 6)
     assert same_weights(lonely, alone)
 
@@ -232,9 +235,9 @@ def test_training_survives_links_that_lose_a_third_of_the_messages(
     dims: tuple[int, ...], privacy: str
 ) -> None:
     random = np.random.default_rng(0)
-    exchange = LocalExchange("abc", drop=lambda m: m.kind == "round" and random.random() < 1 / 3)
+    transport = LocalTransport("abc", drop=lambda m: m.kind == "round" and random.random() < 1 / 3)
     method = SheafFRL(privacy=privacy, pilots=32, penalty=0.3)
-    run = short_run(three(dims), method, exchange=exchange, epochs=12)
+    run = short_run(three(dims), method, transport=transport, epochs=12)
     assert run.last["misalignment"] < 0.3
     assert run.last["communication_accuracy"] > 0.75
 
@@ -244,15 +247,15 @@ def logs_with_a_loss(
 ) -> list[dict[str, dict[str, float]]]:
     agents = [agent(name, d) for name, d in zip("ab", dims, strict=True)]
     nodes = nodes_of(agents, [("a", "b")], method)
-    exchange = LocalExchange("ab", drop=lost)
-    shake_hands(nodes, exchange)
+    transport = LocalTransport("ab", drop=lost)
+    handshake(nodes, transport)
     logs = []
     for round in range(rounds):
         for node in nodes.values():
-            exchange.send(node.send(round))
+            transport.send(node.send(round))
         logs.append(
             {
-                name: node.receive(round, exchange.receive(name, round, "round", node.neighbours))
+                name: node.receive(round, transport.receive(name, round, "round", node.neighbours))
                 for name, node in nodes.items()
             }
         )
@@ -288,8 +291,10 @@ def test_nobody_reads_by_a_map_that_was_never_fitted(
 
 def test_pilots_are_encoded_without_a_trace() -> None:
     agents = noisy()
-    nodes = nodes_of(agents, TRIANGLE, SheafFRL(maps=MapPolicy(source="all"), beliefs=Beliefs()))
-    shake_hands(nodes, LocalExchange("abc"))
+    nodes = nodes_of(
+        agents, TRIANGLE, SheafFRL(maps=MapPolicy(source="all"), distillation=Distillation())
+    )
+    handshake(nodes, LocalTransport("abc"))
     for a in agents:
         a.encoder[2].eval()  # a mode of its own, to be kept
     node = nodes["a"]
@@ -326,8 +331,8 @@ def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
             expected = node.agent.encoder(pilots())
         node.agent.encoder.train()
         for message in node.send(3):
-            end = node.ends[message.receiver]
-            torch.testing.assert_close(end.incoming(message.tensors["latents"]), expected)
+            endpoint = node.endpoints[message.receiver]
+            torch.testing.assert_close(endpoint.incoming(message.tensors["latents"]), expected)
     assert len(wire.of_round(2)) == 6
 
 
@@ -384,7 +389,7 @@ def test_nan_in_a_pilot_that_is_drawn_late_names_agent_and_round() -> None:
     nodes = nodes_of(three((4, 4, 4)), TRIANGLE, method, shared)
     wire = run_rounds(nodes, late)
     with pytest.raises(NonFiniteError, match=rf"agent 'a', round {late}: .* clean the pilots"):
-        one_round(nodes, wire.exchange, late)
+        one_round(nodes, wire.transport, late)
 
 
 def test_nan_in_one_agents_view_of_the_pilots_names_that_agent() -> None:
@@ -400,7 +405,7 @@ def test_an_encoder_that_explodes_is_not_blamed_on_the_pilots() -> None:
     wire = run_rounds(nodes, 1)
     agents[2].encoder[0].weight.data.fill_(float("nan"))
     with pytest.raises(NonFiniteError, match=r"agent 'c', round 1: .* 0 non-finite .* lower"):
-        one_round(nodes, wire.exchange, 1)
+        one_round(nodes, wire.transport, 1)
 
 
 class Growing(nn.Module):
@@ -423,7 +428,7 @@ def test_an_encoder_that_changes_its_output_size_is_named(method: object) -> Non
     wire = run_rounds(nodes, 3)
     expected = r"agent 'b': the encoder gave latents of shape \(\d+, 6\) .* expected \(\d+, 5\)"
     with pytest.raises(LatentSizeError, match=expected):
-        one_round(nodes, wire.exchange, 3)
+        one_round(nodes, wire.transport, 3)
 
 
 def test_an_isolated_agent_is_named() -> None:
@@ -431,7 +436,7 @@ def test_an_isolated_agent_is_named() -> None:
         short_run(three(), SheafFRL(), edges=[("a", "b")])
 
 
-@pytest.mark.parametrize("method", [SheafFRL(beliefs=Beliefs()), NonCooperative()])
+@pytest.mark.parametrize("method", [SheafFRL(distillation=Distillation()), NonCooperative()])
 def test_a_single_agent_is_a_network(method: object) -> None:
     run = short_run([agent("a", 9)], method, edges=[])
     assert run.last["private_accuracy"] > 0.5
@@ -491,8 +496,8 @@ def test_an_undetermined_map_stays_near_the_previous_one() -> None:
     nodes = nodes_of([agent("a", 9), agent("b", 7)], [("a", "b")], method)
     with pytest.warns(UndeterminedMapWarning):
         run_rounds(nodes, 5)
-    v = nodes["a"].ends["b"].map
-    assert torch.equal(v, nodes["b"].ends["a"].map)
+    v = nodes["a"].endpoints["b"].map
+    assert torch.equal(v, nodes["b"].endpoints["a"].map)
     torch.testing.assert_close(v.mT @ v, torch.eye(7), atol=1e-5, rtol=0)
 
 
@@ -501,7 +506,7 @@ def test_an_undetermined_map_stays_near_the_previous_one() -> None:
 
 def refused(nodes: dict[str, Node]) -> str:
     with pytest.raises(HandshakeError) as caught:
-        shake_hands(nodes, LocalExchange(list(nodes)))
+        handshake(nodes, LocalTransport(list(nodes)))
     return str(caught.value)
 
 
@@ -566,7 +571,7 @@ def test_other_precisions_are_refused_by_name() -> None:
         [("a", "b")],
         shared={"a": PilotSet(pilots()), "b": PilotSet(pilots())},
     )
-    assert "do not agree on the latent precision: 'torch.float32 full'" in refused(nodes)
+    assert "do not agree on the latent precision: 'torch.float32 none'" in refused(nodes)
 
 
 def test_what_is_everybodys_own_business_may_differ() -> None:
@@ -576,9 +581,9 @@ def test_what_is_everybodys_own_business_may_differ() -> None:
 
 def test_a_neighbour_that_does_not_answer_is_named() -> None:
     nodes = two()
-    exchange = LocalExchange("ab", drop=lambda m: m.sender == "b")
+    transport = LocalTransport("ab", drop=lambda m: m.sender == "b")
     with pytest.raises(HandshakeError, match=r"agent 'a' has not heard from .* \['b'\]"):
-        shake_hands(nodes, exchange)
+        handshake(nodes, transport)
 
 
 # Bad messages
@@ -604,15 +609,17 @@ def test_a_bad_message_is_counted_left_out_and_stops_nobody(reason: str) -> None
     method = SheafFRL(pilots=24)
     nodes = nodes_of(attacked, TRIANGLE, method)
     wire = run_rounds(nodes, 1)
-    wire.exchange.deliver("a", forged(nodes["a"], BAD[reason]))
+    wire.transport.deliver("a", forged(nodes["a"], BAD[reason]))
     for round in range(1, 5):
-        one_round(nodes, wire.exchange, round)
+        one_round(nodes, wire.transport, round)
     assert dict(nodes["a"].rejected) == {reason: 1}
     assert not nodes["b"].rejected
     assert not nodes["c"].rejected
     lost = nodes_of(deaf, TRIANGLE, method)
     key = ("round", 1, "b", "a")
-    run_rounds(lost, 5, Wire(lost, drop=lambda m: (m.kind, m.round, m.sender, m.receiver) == key))
+    run_rounds(
+        lost, 5, LatentCodec(lost, drop=lambda m: (m.kind, m.round, m.sender, m.receiver) == key)
+    )
     assert same_weights(attacked, deaf)
 
 
@@ -623,13 +630,13 @@ def test_bytes_that_are_no_message_change_nothing() -> None:
     wire = run_rounds(nodes, 1)
     good = forged(nodes["a"], BAD["shape"])
     for bad in (b"", b"GET / HTTP/1.1", good[:-3], good[: len(good) // 4], good + b"x"):
-        wire.exchange.deliver("a", bad)
-    wire.exchange.deliver("a", forged(nodes["a"], {}, sender="mallory"))
-    wire.exchange.deliver("a", forged(nodes["a"], BAD["shape"], receiver="c"))
-    wire.exchange.deliver("a", forged(nodes["a"], BAD["shape"], kind="alignment"))
+        wire.transport.deliver("a", bad)
+    wire.transport.deliver("a", forged(nodes["a"], {}, sender="mallory"))
+    wire.transport.deliver("a", forged(nodes["a"], BAD["shape"], receiver="c"))
+    wire.transport.deliver("a", forged(nodes["a"], BAD["shape"], kind="alignment"))
     for round in range(1, 4):
-        one_round(nodes, wire.exchange, round)
-    assert sum(wire.exchange.rejected.values()) == 8  # the one of another kind as late
+        one_round(nodes, wire.transport, round)
+    assert sum(wire.transport.rejected.values()) == 8  # the one of another kind as late
     assert not nodes["a"].rejected
     run_rounds(nodes_of(calm, TRIANGLE, method), 4)
     assert same_weights(attacked, calm)
@@ -639,8 +646,8 @@ def test_a_strict_message_of_the_raw_size_is_refused() -> None:
     """Latents of the tail's own width are not what a strict head expects."""
     nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy="strict", pilots=24))
     wire = run_rounds(nodes, 1)
-    wire.exchange.deliver("a", forged(nodes["a"], {"latents": torch.ones(24, 5)}))
-    one_round(nodes, wire.exchange, 1)
+    wire.transport.deliver("a", forged(nodes["a"], {"latents": torch.ones(24, 5)}))
+    one_round(nodes, wire.transport, 1)
     assert dict(nodes["a"].rejected) == {"shape": 1}
 
 
@@ -657,12 +664,12 @@ def test_map_policies_count_exchanges(privacy: str, source: str) -> None:
     """Rounds without an exchange do not use up the turns of strict privacy, or the rhythm."""
     maps = MapPolicy(every=2, source=source)
     nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy=privacy, maps=maps, exchange_every=3))
-    changed, wire = [], Wire(nodes)
-    shake_hands(nodes, wire.exchange)
+    changed, wire = [], LatentCodec(nodes)
+    handshake(nodes, wire.transport)
     for round in range(13):
-        before = {(n, j): e.map.clone() for n, o in nodes.items() for j, e in o.ends.items()}
-        one_round(nodes, wire.exchange, round)
-        if any(not torch.equal(m, nodes[n].ends[j].map) for (n, j), m in before.items()):
+        before = {(n, j): e.map.clone() for n, o in nodes.items() for j, e in o.endpoints.items()}
+        one_round(nodes, wire.transport, round)
+        if any(not torch.equal(m, nodes[n].endpoints[j].map) for (n, j), m in before.items()):
             changed.append(round)
     assert changed == [0, 3, 9]
 

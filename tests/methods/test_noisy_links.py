@@ -4,17 +4,24 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from small_worlds import Wire, agent, nodes_of, pilots, run_rounds, same_weights
 from torch import Tensor
 
-from sheafed import Beliefs, MapPolicy, NonCooperative, SheafFRL, train
-from sheafed.domain.channels import Channel
-from sheafed.domain.messages import Message
-from sheafed.domain.pilots import Uniform
+from sheafed import Distillation, MapPolicy, NonCooperative, SheafFRL, train
+from sheafed.channels import Channel
+from sheafed.evaluation.evaluation import evaluate, misalignments
 from sheafed.methods import FedMuscle, Method
 from sheafed.methods.node import Node
-from sheafed.runtime.after_training import align_after_training
-from sheafed.runtime.evaluation import evaluate, misalignments
+from sheafed.pilots.policies import Uniform
+from sheafed.training.post_hoc import fit_post_hoc_maps
+from sheafed.transport.message import Message
+from tests.helpers.small_federations import (
+    LatentCodec,
+    agent,
+    nodes_of,
+    pilots,
+    run_rounds,
+    same_weights,
+)
 
 TRIANGLE = [("a", "b"), ("a", "c"), ("b", "c")]
 NOISE = Channel(snr_db=3, erasure=0.1)
@@ -31,15 +38,15 @@ def by_numpy(m: Tensor) -> Tensor:
     return torch.from_numpy(u @ wt).to(m.dtype)
 
 
-def sent(wire: Wire, kind: str = "round") -> dict[tuple[str, str, int], Message]:
+def sent(wire: LatentCodec, kind: str = "round") -> dict[tuple[str, str, int], Message]:
     return {(m.sender, m.receiver, m.round): m for m in wire.messages if m.kind == kind}
 
 
 @pytest.mark.parametrize("channel", [Channel(), Channel(snr_db=-20, bits=1, when="inference")])
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
 def test_training_is_untouched_to_the_bit(channel: Channel, privacy: str) -> None:
-    method = SheafFRL(privacy=privacy, beliefs=Beliefs(), pilots=16, channel=channel)
-    clean = network(SheafFRL(privacy=privacy, beliefs=Beliefs(), pilots=16))
+    method = SheafFRL(privacy=privacy, distillation=Distillation(), pilots=16, channel=channel)
+    clean = network(SheafFRL(privacy=privacy, distillation=Distillation(), pilots=16))
     other = network(method)
     run_rounds(clean, 5)
     run_rounds(other, 5)
@@ -68,10 +75,12 @@ def test_what_crosses_the_wire_is_as_noisy_as_was_asked_for(
 
 
 def test_beliefs_do_not_cross_the_channel() -> None:
-    quiet = run_rounds(network(SheafFRL(beliefs=Beliefs())), 1)
-    noisy = run_rounds(network(SheafFRL(beliefs=Beliefs(), channel=NOISE)), 1)
+    quiet = run_rounds(network(SheafFRL(distillation=Distillation())), 1)
+    noisy = run_rounds(network(SheafFRL(distillation=Distillation(), channel=NOISE)), 1)
     for key, message in sent(noisy).items():
-        assert torch.equal(message.tensors["beliefs"], sent(quiet)[key].tensors["beliefs"])
+        assert torch.equal(
+            message.tensors["distillation"], sent(quiet)[key].tensors["distillation"]
+        )
 
 
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
@@ -103,8 +112,8 @@ def test_each_end_fits_to_its_own_latents_and_what_arrived() -> None:
         }
         at_head = by_numpy(clean[head].mT @ arrived[tail])
         at_tail = by_numpy(arrived[head].mT @ clean[tail])
-        torch.testing.assert_close(nodes[head].ends[tail].map, at_head, atol=1e-4, rtol=0)
-        torch.testing.assert_close(nodes[tail].ends[head].map, at_tail, atol=1e-4, rtol=0)
+        torch.testing.assert_close(nodes[head].endpoints[tail].map, at_head, atol=1e-4, rtol=0)
+        torch.testing.assert_close(nodes[tail].endpoints[head].map, at_tail, atol=1e-4, rtol=0)
         assert float((at_head - at_tail).abs().max()) > 0.02
 
 
@@ -128,15 +137,15 @@ def test_maps_after_training_are_fitted_over_the_channel() -> None:
     quiet, noisy = (network(NonCooperative(channel=c)) for c in (None, Channel(snr_db=6)))
     wires = [run_rounds(nodes, 1) for nodes in (quiet, noisy)]
     for nodes, wire in zip((quiet, noisy), wires, strict=True):
-        align_after_training(nodes, wire.exchange, 0)
+        fit_post_hoc_maps(nodes, wire.transport, 0)
     clean, arrived = (sent(wire, "alignment") for wire in wires)
     assert len(arrived) == 6
     for key, message in arrived.items():
         signal, noise = clean[key].tensors["latents"], message.tensors["latents"]
         ratio = 10 * torch.log10(signal.square().sum() / (noise - signal).square().sum())
         assert abs(float(ratio) - 6) < 1.5
-    assert not torch.equal(noisy["a"].ends["b"].map, noisy["b"].ends["a"].map)
-    assert torch.equal(quiet["a"].ends["b"].map, quiet["b"].ends["a"].map)
+    assert not torch.equal(noisy["a"].endpoints["b"].map, noisy["b"].endpoints["a"].map)
+    assert torch.equal(quiet["a"].endpoints["b"].map, quiet["b"].endpoints["a"].map)
 
 
 def test_the_representations_of_fedmuscle_cross_the_channel() -> None:
@@ -150,12 +159,12 @@ def test_the_representations_of_fedmuscle_cross_the_channel() -> None:
 
 def test_the_worse_the_link_the_less_is_understood() -> None:
     agents = [agent("a", 9), agent("b", 5)]
-    run = train(agents, [("a", "b")], SheafFRL(), pilots(), epochs=15, ceiling=False)
+    run = train(agents, [("a", "b")], SheafFRL(), pilots(), epochs=15, oracle=False)
     measured = []
     for snr_db in (-30, 0, 30):
         for node in run.nodes.values():
             node.channel = Channel(snr_db=snr_db)
-        found = evaluate(run.nodes, ceiling=False)
+        found = evaluate(run.nodes, oracle=False)
         measured.append(found.summary()["communication_accuracy"])
         assert found.misalignment == run.evaluation.misalignment  # which is about clean pilots
     assert measured[0] < 0.5 < measured[1] + 0.1 <= measured[2] + 0.1
@@ -166,7 +175,7 @@ def test_the_sheaf_of_a_noisy_run_has_the_maps_of_the_heads() -> None:
     sizes = {"a": 4, "b": 7}  # the head sorts last
     agents = [agent(name, d) for name, d in sizes.items()]
     run = train(agents, nx.path_graph(["a", "b"]), SheafFRL(channel=NOISE), pilots(), epochs=1)
-    at_head, at_tail = run.nodes["b"].ends["a"].map, run.nodes["a"].ends["b"].map
+    at_head, at_tail = run.nodes["b"].endpoints["a"].map, run.nodes["a"].endpoints["b"].map
     (v,) = run.sheaf.maps.values()
     assert torch.equal(v, at_head)
     assert not torch.equal(v, at_tail)

@@ -6,8 +6,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from small_worlds import (
-    Wire,
+
+import sheafed
+from sheafed import Agent, NonCooperative, train
+from sheafed.errors import HandshakeError, InputError, NonFiniteError
+from sheafed.evaluation.evaluation import evaluate
+from sheafed.linalg.procrustes import procrustes
+from sheafed.linalg.whitening import zca
+from sheafed.methods.node import Node
+from sheafed.training.post_hoc import fit_post_hoc_maps
+from sheafed.training.train import handshake
+from sheafed.transport import LocalTransport
+from sheafed.transport.message import Message
+from tests.helpers.small_federations import (
+    LatentCodec,
     agent,
     in_double,
     nodes_of,
@@ -17,33 +29,21 @@ from small_worlds import (
     samples,
 )
 
-import sheafed
-from sheafed import Agent, NonCooperative, train
-from sheafed.domain.messages import Message
-from sheafed.errors import HandshakeError, InputError, NonFiniteError
-from sheafed.exchange import LocalExchange
-from sheafed.linalg.procrustes import procrustes
-from sheafed.linalg.whitening import zca
-from sheafed.methods.node import Node
-from sheafed.runtime.after_training import align_after_training
-from sheafed.runtime.evaluation import evaluate
-from sheafed.runtime.train import shake_hands
-
 EDGES = [("a", "b"), ("b", "c")]
 SHRINKAGE = 0.1
 
 
 def network(
     whitening: str, sizes: tuple[int, ...] = (64, 64, 64)
-) -> tuple[dict[str, Node], LocalExchange]:
+) -> tuple[dict[str, Node], LocalTransport]:
     agents = [
         agent(name, d, data={"train": samples(50 + d, n), "test": samples(60 + d, 45)})
         for name, d, n in zip("abc", (8, 5, 6), sizes, strict=True)
     ]
     nodes = nodes_of(agents, EDGES, NonCooperative(whitening=whitening, shrinkage=SHRINKAGE))
     wire = run_rounds(nodes, 4)
-    align_after_training(nodes, wire.exchange, 3)
-    return nodes, wire.exchange
+    fit_post_hoc_maps(nodes, wire.transport, 3)
+    return nodes, wire.transport
 
 
 def latents(node: Node, inputs: torch.Tensor) -> torch.Tensor:
@@ -95,9 +95,9 @@ def test_whitening_and_maps_by_hand(whitening: str) -> None:
     for head, tail in [("a", "b"), ("c", "b")]:
         v = procrustes(white[head], white[tail])
         for one, two in ((head, tail), (tail, head)):
-            found = nodes[one].ends[two].map.double()
+            found = nodes[one].endpoints[two].map.double()
             torch.testing.assert_close(found, v, atol=5e-3, rtol=0)
-        assert torch.equal(nodes[head].ends[tail].map, nodes[tail].ends[head].map)
+        assert torch.equal(nodes[head].endpoints[tail].map, nodes[tail].endpoints[head].map)
 
 
 def test_the_two_whitenings_differ() -> None:
@@ -158,7 +158,7 @@ def test_agents_in_double_precision_are_aligned_too(whitening: str) -> None:
     run = train(
         agents, [("a", "b")], NonCooperative(whitening), pilots().double(), epochs=1, seed=1
     )
-    assert run.nodes["a"].ends["b"].map.dtype == torch.float64
+    assert run.nodes["a"].endpoints["b"].map.dtype == torch.float64
     assert run.last["communication_accuracy"] is not None
 
 
@@ -170,10 +170,10 @@ def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
         agents = [make(agent("a", 8)), make(agent("b", 5)), make(agent("c", 6))]
         shared = pilots().to(agents[0].parameters[0].dtype)
         nodes = nodes_of(agents, EDGES, NonCooperative(), shared)
-        wire = run_rounds(nodes, 2, Wire(nodes, drop=lost))
-        align_after_training(nodes, wire.exchange, 1)
-        assert torch.equal(nodes["b"].ends["a"].map.float(), torch.eye(8, 5))
-        assert torch.equal(nodes["b"].ends["c"].map, nodes["c"].ends["b"].map)
+        wire = run_rounds(nodes, 2, LatentCodec(nodes, drop=lost))
+        fit_post_hoc_maps(nodes, wire.transport, 1)
+        assert torch.equal(nodes["b"].endpoints["a"].map.float(), torch.eye(8, 5))
+        assert torch.equal(nodes["b"].endpoints["c"].map, nodes["c"].endpoints["b"].map)
         evaluate(nodes)
 
 
@@ -189,9 +189,9 @@ def test_a_bad_alignment_message_is_counted_and_left_out(
         for message in node.alignment_messages(0):
             tensors = {"latents": spoil(message.tensors["latents"])}
             bad = Message("alignment", 0, message.sender, message.receiver, tensors)
-            wire.exchange.send([bad if node.name == "a" else message])
+            wire.transport.send([bad if node.name == "a" else message])
     for name, node in nodes.items():
-        node.align(0, wire.exchange.receive(name, 0, "alignment", node.neighbours))
+        node.align(0, wire.transport.receive(name, 0, "alignment", node.neighbours))
     assert dict(nodes["b"].rejected) == {reason: 1}
     assert not nodes["a"].rejected
 
@@ -208,14 +208,14 @@ def test_bad_pilots_name_agent_and_round() -> None:
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], NonCooperative(), shared)
     wire = run_rounds(nodes, 3)  # training does not need them
     with pytest.raises(NonFiniteError, match=r"agent 'a', round 2: .* 1 non-finite of .* clean"):
-        align_after_training(nodes, wire.exchange, 2)
+        fit_post_hoc_maps(nodes, wire.transport, 2)
 
 
 def test_different_methods_do_not_shake_hands() -> None:
     methods = {"a": NonCooperative(), "b": sheafed.SheafFRL()}
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], methods)
     with pytest.raises(HandshakeError, match="do not agree on the method"):
-        shake_hands(nodes, LocalExchange("ab"))
+        handshake(nodes, LocalTransport("ab"))
 
 
 def test_an_unknown_whitening_is_refused() -> None:
@@ -232,7 +232,7 @@ def test_agents_without_head_or_test_data_are_not_evaluated_but_aligned() -> Non
     before = copy.deepcopy(untested.head.weight)
     nodes = nodes_of([headless, untested, agent("c", 6)], EDGES, NonCooperative())
     wire = run_rounds(nodes, 2)
-    align_after_training(nodes, wire.exchange, 1)
+    fit_post_hoc_maps(nodes, wire.transport, 1)
     found = evaluate(nodes)
     assert set(found.private) == {"c"}
     assert set(found.communication) == {("a", "b"), ("c", "b")}

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from small_worlds import (
-    Wire,
+from torch import Tensor, nn
+
+from sheafed import Agent, Distillation, MapPolicy, Run, SheafFRL, train
+from sheafed.linalg.procrustes import misalignment, procrustes
+from sheafed.methods.node import Node
+from sheafed.training.train import handshake
+from sheafed.transport import LocalTransport, decode
+from sheafed.transport.message import Message
+from tests.helpers.small_federations import (
+    LatentCodec,
     agent,
     in_double,
     nodes_of,
@@ -17,14 +25,6 @@ from small_worlds import (
     run_rounds,
     turned,
 )
-from torch import Tensor, nn
-
-from sheafed import Agent, Beliefs, MapPolicy, Run, SheafFRL, train
-from sheafed.domain.messages import Message
-from sheafed.exchange import LocalExchange, decode
-from sheafed.linalg.procrustes import misalignment, procrustes
-from sheafed.methods.node import Node
-from sheafed.runtime.train import shake_hands
 
 EDGES = [("a", "b"), ("b", "c"), ("a", "c")]
 
@@ -42,8 +42,8 @@ class Sent:
 def eavesdrop(nodes: dict[str, Node], rounds: int) -> list[Sent]:
     """Train, and put every matrix on the wire beside what it was made of."""
     seen: list[bytes] = []
-    exchange = LocalExchange(list(nodes), tap=seen.append)
-    shake_hands(nodes, exchange)
+    transport = LocalTransport(list(nodes), tap=seen.append)
+    handshake(nodes, transport)
     seen.clear()
     found = []
     for round in range(rounds):
@@ -52,7 +52,7 @@ def eavesdrop(nodes: dict[str, Node], rounds: int) -> list[Sent]:
             indices = node.policy.select(round).indices
             with torch.no_grad():
                 latents = node.pilot_latents()
-            exchange.send(node.send(round))
+            transport.send(node.send(round))
             white = {"latents": node._own.detach().clone(), "all": node.white_pilots()}
             raw = {"latents": latents[indices], "all": latents}
             known[name] = (white, raw)
@@ -64,7 +64,7 @@ def eavesdrop(nodes: dict[str, Node], rounds: int) -> list[Sent]:
                     found.append(Sent(message, y, white[tensor], raw[tensor]))
         seen.clear()
         for name, node in nodes.items():
-            node.receive(round, exchange.receive(name, round, "round", node.neighbours))
+            node.receive(round, transport.receive(name, round, "round", node.neighbours))
     return found
 
 
@@ -108,12 +108,12 @@ def test_the_recorder_would_notice_raw_latents() -> None:
 
 
 def test_strict_messages_carry_nothing_but_transported_latents() -> None:
-    method = SheafFRL(privacy="strict", beliefs=Beliefs(), pilots=24)
+    method = SheafFRL(privacy="strict", distillation=Distillation(), pilots=24)
     nodes = nodes_of(three((10, 6, 6)), EDGES, method)
     wire = run_rounds(nodes, 3)
     for message in wire.messages:
         if message.kind == "round":
-            assert set(message.tensors) == {"latents", "beliefs"}
+            assert set(message.tensors) == {"latents", "distillation"}
             assert set(message.fields) == {"fitted"}
         else:
             assert not message.tensors
@@ -134,19 +134,21 @@ def test_worlds_with_turned_latents_write_the_same_transcript(dims: tuple[int, .
     latents = {}
     transcripts = []
     for nodes in (real, other):
-        wire = Wire(nodes)
-        shake_hands(nodes, wire.exchange)
+        wire = LatentCodec(nodes)
+        handshake(nodes, wire.transport)
         for name, node in nodes.items():
-            for end in node.ends.values():
+            for endpoint in node.endpoints.values():
                 # The secret that turned latents need to look the same.
-                end.map = end.map @ qs[name].mT if nodes is other else end.map
-                identity = torch.eye(end.map.shape[1], dtype=torch.float64)
-                torch.testing.assert_close(end.map.mT @ end.map, identity, atol=1e-6, rtol=0)
+                endpoint.map = endpoint.map @ qs[name].mT if nodes is other else endpoint.map
+                identity = torch.eye(endpoint.map.shape[1], dtype=torch.float64)
+                torch.testing.assert_close(
+                    endpoint.map.mT @ endpoint.map, identity, atol=1e-6, rtol=0
+                )
         for round in range(8):
             for node in nodes.values():
-                wire.exchange.send(node.send(round))
+                wire.transport.send(node.send(round))
             for name, node in nodes.items():
-                node.receive(round, wire.exchange.receive(name, round, "round", node.neighbours))
+                node.receive(round, wire.transport.receive(name, round, "round", node.neighbours))
         latents[nodes is other] = {name: node.white_pilots() for name, node in nodes.items()}
         transcripts.append([m for m in wire.messages if m.kind == "round"])
     assert len(transcripts[0]) == len(transcripts[1]) == 8 * 6
@@ -200,7 +202,7 @@ def digit_runs() -> dict[tuple[str, str], Run]:
         for source in ("running", "all"):
             for privacy in ("standard", "strict"):
                 method = SheafFRL(privacy=privacy, maps=MapPolicy(source=source), pilots=64)
-                run = train(digit_agents(), EDGES, method, shared, epochs=8, ceiling=False)
+                run = train(digit_agents(), EDGES, method, shared, epochs=8, oracle=False)
                 runs[source, privacy] = run
     return runs
 

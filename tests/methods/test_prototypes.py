@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from baselines import Training, noisy, quiet
-from small_worlds import agent, normal, samples
 from torch import Tensor, nn
 
 from sheafed import Agent
-from sheafed.domain.messages import Message
-from sheafed.domain.samples import Batch
+from sheafed.agents.samples import Batch
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods import ComFed, FedProto
 from sheafed.methods.prototypes import Prototypes, class_sums, classes_of, weighted_mean
+from sheafed.transport.message import Message
+from tests.helpers.baselines import Training, noisy, quiet
+from tests.helpers.small_federations import agent, normal, samples
 
 METHODS = [FedProto(), FedProto(aggregation="ema"), ComFed(projection=4)]
 

@@ -7,20 +7,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from baselines import PAIR, TRIANGLE, Training, assert_resumes, noisy, quiet, receive_one
 from pydantic import TypeAdapter
 from scipy.linalg import hadamard
-from small_worlds import normal, pilots, same_weights
 from torch import Tensor
 
 from sheafed import Agent, train
-from sheafed.domain.messages import Message
-from sheafed.domain.objectives import cross_entropy
+from sheafed.agents.objectives import cross_entropy
+from sheafed.config.methods import KINDS, MethodTable
 from sheafed.errors import HandshakeError, InputError, NonFiniteError
-from sheafed.experiments.methods import KINDS, MethodTable
 from sheafed.methods import NonCooperative, SheafFMTL
-from sheafed.methods.low_rank_maps import HadamardStart, StackedMaps, walsh_hadamard
-from sheafed.methods.sheaf_fmtl import edge_size
+from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps, walsh_hadamard
+from sheafed.methods.sheaf_fmtl.method import edge_size
+from sheafed.transport.message import Message
+from tests.helpers.baselines import (
+    PAIR,
+    TRIANGLE,
+    Training,
+    assert_resumes,
+    noisy,
+    quiet,
+    receive_one,
+)
+from tests.helpers.small_federations import normal, pilots, same_weights
 
 SIZES = {"a": 5, "b": 4, "c": 7}
 
@@ -56,7 +64,7 @@ class Dense:
     def theta(self) -> dict[str, np.ndarray]:
         return {a.name: vector(a) for a in self.agents}
 
-    def round(self, exchange: bool) -> None:
+    def round(self, transport: bool) -> None:
         before = self.theta()
         weight, eta = self.method.penalty, self.method.map_rate
         residuals = {
@@ -67,12 +75,12 @@ class Dense:
             loss = a.objective(a, batch)
             grads = torch.autograd.grad(loss, a.parameters)
             step = np.concatenate([g.numpy().ravel() for g in grads])
-            if exchange:
+            if transport:
                 for (i, j), r in residuals.items():
                     if i == a.name:
                         step = step + weight * self.maps[i, j].T @ r
             write(a, before[a.name] - self.rate * step)
-        if exchange:
+        if transport:
             for (i, j), r in residuals.items():
                 self.maps[i, j] = self.maps[i, j] - eta * weight * np.outer(r, before[i])
 
@@ -173,7 +181,7 @@ def test_maps_with_a_history_are_the_dense_ones(moves: int) -> None:
 def test_a_matrix_takes_the_place_of_the_history_block_by_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sheafed.methods.low_rank_maps.COLUMNS", 32)
+    monkeypatch.setattr("sheafed.methods.sheaf_fmtl.low_rank_maps.COLUMNS", 32)
     test_maps_with_a_history_are_the_dense_ones(7)
 
 
@@ -290,7 +298,7 @@ def test_only_projections_cross_the_wire() -> None:
         assert message.fields == {}
         assert not message.tensors["projection"].requires_grad
     per_edge = {(m.sender, m.receiver): 0 for m in sent}
-    for row in training.wire.exchange.ledger.rows():
+    for row in training.wire.transport.ledger.rows():
         if row.kind == "round":
             per_edge[row.sender, row.receiver] += row.payload_bytes
     assert per_edge == {(i, j): 2 * 4 * int(0.05 * min(n[i], n[j])) for i in n for j in n if i != j}
@@ -340,10 +348,10 @@ def test_it_resumes(method: SheafFMTL, tmp_path: Path) -> None:
 def test_a_whole_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     method = SheafFMTL(0.02, gamma=0.1, every=2)
     whole, parts = noisy(SIZES), noisy(SIZES)
-    train(whole, TRIANGLE, method, pilots(), epochs=4, ceiling=False)
-    train(parts, TRIANGLE, method, pilots(), epochs=2, out=tmp_path, ceiling=False)
+    train(whole, TRIANGLE, method, pilots(), epochs=4, oracle=False)
+    train(parts, TRIANGLE, method, pilots(), epochs=2, out=tmp_path, oracle=False)
     parts = noisy(SIZES)
-    train(parts, TRIANGLE, method, pilots(), epochs=4, out=tmp_path, resume=True, ceiling=False)
+    train(parts, TRIANGLE, method, pilots(), epochs=4, out=tmp_path, resume=True, oracle=False)
     assert same_weights(whole, parts)
 
 

@@ -31,15 +31,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from networks import Network, drawn, network, normal, plain_sgd
 from torch import Tensor, nn
 
 from sheafed import Agent, MapPolicy, SheafFRL
-from sheafed.domain.graphs import from_edges, orient
-from sheafed.domain.objectives import Objective
-from sheafed.domain.pilots import EveryPilot
-from sheafed.domain.samples import Batch
-from sheafed.methods import NoWhitening, stepsizes
+from sheafed.agents import stepsizes
+from sheafed.agents.objectives import Objective
+from sheafed.agents.samples import Batch
+from sheafed.graphs import from_edges, orient
+from sheafed.methods import NoWhitening
+from sheafed.pilots.policies import EveryPilot
+from tests.helpers.networks import Network, drawn, network, normal, plain_sgd
 
 K = 12
 LAMBDA = 0.8
@@ -164,7 +165,7 @@ class Problem:
                     objective=objective(name),
                     optimizer=plain_sgd(1.0),
                     batch_size=batch_size,
-                    stepsize=lambda t, n=name: self.rate(n, eta(t)),
+                    lr_schedule=lambda t, n=name: self.rate(n, eta(t)),
                 )
             )
         method = SheafFRL(

@@ -48,10 +48,10 @@ def test_parameters_of_single_agents(spec):
 def test_latent_sizes_and_targets_of_the_table():
     sizes = [128, 224, 64, 128, 192, 96, 256, 144, 160, 80, 120, 240, 80, 96, 160]
     assert [spec.latent for spec in AGENT_ZOO] == sizes
-    assert sum(len(spec.targets) for spec in AGENT_ZOO) == 80
+    assert sum(len(spec.target_classes) for spec in AGENT_ZOO) == 80
     for spec in AGENT_ZOO:
-        assert len(set(spec.targets)) == len(spec.targets) in (5, 6)
-        assert set(spec.targets) <= set(range(10))
+        assert len(set(spec.target_classes)) == len(spec.target_classes) in (5, 6)
+        assert set(spec.target_classes) <= set(range(10))
 
 
 @pytest.mark.parametrize("d", BOTTLENECKS)

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from exchange.intruders import await_ears, intruder, put
-from exchange.peers import await_that, free_endpoint
-from exchange.samples import message
-from sheafed.domain.messages import Message
-from sheafed.exchange import encode, zenoh_settings
-from sheafed.exchange.certificates import make_certificates
-from sheafed.exchange.credentials import credentials_in
-from sheafed.exchange.network import MESSAGES, NetworkExchange
-from sheafed.exchange.zenoh_settings import ALIVE, OVERHEAD, agent_access, key, settings
+from sheafed.transport import encode
+from sheafed.transport.message import Message
+from sheafed.transport.zenoh import settings as zenoh_settings
+from sheafed.transport.zenoh.certificates import make_certificates
+from sheafed.transport.zenoh.credentials import credentials_in
+from sheafed.transport.zenoh.settings import ALIVE, OVERHEAD, agent_access, key, settings
+from sheafed.transport.zenoh.transport import MESSAGES, ZenohTransport
+from tests.helpers.intruders import await_ears, intruder, put
+from tests.helpers.messages import message
+from tests.helpers.zenoh_peers import await_that, free_endpoint
 
 LIMIT, LARGE = 1 << 20, 1 << 28
 
@@ -50,7 +51,7 @@ def test_fragments_beyond_the_limit_are_not_put_together(
     monkeypatch.setattr(zenoh_settings, "OVERHEAD", overhead)
     where, own = free_endpoint(), credentials_in(certificates, "b")
     with (
-        closing(NetworkExchange("b", "a", credentials=own, listen=[where], limit=LIMIT)) as b,
+        closing(ZenohTransport("b", "a", credentials=own, listen=[where], limit=LIMIT)) as b,
         intruder(where, credentials_in(certificates, "a"), batch) as session,
     ):
         await_ears(session, "a", "b")
@@ -79,11 +80,11 @@ def running(script: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 RECEIVER = """
 import sys
 from pathlib import Path
-from sheafed.exchange.credentials import credentials_in
-from sheafed.exchange.network import NetworkExchange
+from sheafed.transport.zenoh.credentials import credentials_in
+from sheafed.transport.zenoh.transport import ZenohTransport
 
 own = credentials_in(Path(sys.argv[1]), "b")
-b = NetworkExchange("b", ["a"], credentials=own, listen=[sys.argv[2]], limit=int(sys.argv[3]))
+b = ZenohTransport("b", ["a"], credentials=own, listen=[sys.argv[2]], limit=int(sys.argv[3]))
 for kind in ("before", "after"):
     while not b.receive("b", 0, kind, ["a"]):
         b.wait(0.1, since=b.events)
@@ -155,8 +156,8 @@ def test_a_frozen_neighbour_costs_its_own_messages_only(
     )
     keys = [("*", "c", "*"), ("c", "b", MESSAGES), ("c", ALIVE)]
     with (
-        closing(NetworkExchange("b", "ac", credentials=own["b"], listen=[where], lease=lease)) as b,
-        closing(NetworkExchange("a", "b", credentials=own["a"], connect=[where], lease=lease)) as a,
+        closing(ZenohTransport("b", "ac", credentials=own["b"], listen=[where], lease=lease)) as b,
+        closing(ZenohTransport("a", "b", credentials=own["a"], connect=[where], lease=lease)) as a,
         running(ANSWERING, json.dumps(of_c), *(key("default", *parts) for parts in keys)) as c,
     ):
         await_that(lambda: b.present == {"a", "c"} and a.present == {"b"})

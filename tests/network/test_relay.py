@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from exchange.intruders import intruder, put
-from exchange.peers import await_that, free_endpoint, passed
-from exchange.samples import message
-from sheafed.exchange import encode
-from sheafed.exchange.certificates import make_certificates
-from sheafed.exchange.credentials import credentials_in
-from sheafed.exchange.network import MESSAGES, NetworkExchange
-from sheafed.exchange.relay import open_relay
+from sheafed.transport import encode
+from sheafed.transport.zenoh.certificates import make_certificates
+from sheafed.transport.zenoh.credentials import credentials_in
+from sheafed.transport.zenoh.relay import open_relay
+from sheafed.transport.zenoh.transport import MESSAGES, ZenohTransport
+from tests.helpers.intruders import intruder, put
+from tests.helpers.messages import message
+from tests.helpers.zenoh_peers import await_that, free_endpoint, passed
 
 CONFIG = """
 [data]
@@ -60,7 +60,7 @@ def test_a_relay_joins_those_who_dial_it_and_keeps_their_names_apart(
         opened.callback(lambda: relay.close())  # whichever is open then
         peers = {
             name: opened.enter_context(
-                closing(NetworkExchange(name, others, credentials=own[name], **options))
+                closing(ZenohTransport(name, others, credentials=own[name], **options))
             )
             for name, (others, options) in links.items()
         }
@@ -105,7 +105,7 @@ def test_the_relay_of_the_command_line_carries_until_it_is_interrupted(
         opened.callback(relay.kill)
         peers = {
             name: opened.enter_context(
-                closing(NetworkExchange(name, other, credentials=own[name], **relayed))
+                closing(ZenohTransport(name, other, credentials=own[name], **relayed))
             )
             for name, other in ("ab", "ba")
         }

@@ -4,19 +4,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sheafed import Agent, Beliefs, MapPolicy, SheafFRL, train
-from sheafed.domain.gaussian_mechanism import epsilon_of
-from sheafed.domain.pilots import Prototypes
+from sheafed import Agent, Distillation, MapPolicy, SheafFRL, train
+from sheafed.differential_privacy import epsilon_of
 from sheafed.errors import EmptyInputError, InputError
-from sheafed.exchange import LocalExchange, decode
 from sheafed.methods import GaussianNoise
+from sheafed.pilots.policies import Prototypes
 from sheafed.privacy import (
     Eavesdropper,
     invert,
     invert_as_neighbour,
     logistic_attack,
-    membership_by_beliefs,
     membership_by_latents,
+    membership_by_probabilities,
     relative_error,
     spent,
     threshold_attack,
@@ -24,6 +23,7 @@ from sheafed.privacy import (
     transmitted,
     understood,
 )
+from sheafed.transport import LocalTransport, decode
 
 PILOTS, PER_ROUND, ROUNDS = 20, 6, 8
 NOISE = GaussianNoise(epsilon=3.0)
@@ -49,8 +49,13 @@ def pair(method: SheafFRL, tap=None):
             )
             for seed, (name, d) in enumerate({"a": 4, "b": 3}.items())
         ]
-    wire = LocalExchange(["a", "b"], tap=tap)
-    options = {"epochs": 2, "rounds_per_epoch": ROUNDS // 2, "exchange": wire, "ceiling": False}
+    wire = LocalTransport(["a", "b"], tap=tap)
+    options = {
+        "epochs": 2,
+        "rounds_per_epoch": ROUNDS // 2,
+        "exchange": wire,
+        "oracle_accuracy": False,
+    }
     return train(team, [("a", "b")], method, normal(9, PILOTS, 5), evaluate_every=9, **options)
 
 
@@ -131,7 +136,7 @@ def test_sending_all_pilots_is_spending_too() -> None:
 
 
 def test_beliefs_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
-    with_beliefs = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, beliefs=Beliefs()))
+    with_beliefs = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, distillation=Distillation()))
     assert spent(with_beliefs.nodes["a"], ROUNDS).agent is None
     assert spent(pair(SheafFRL(pilots=PER_ROUND)).nodes["a"], ROUNDS) is None
 
@@ -148,10 +153,10 @@ def test_private_latents_leave_exact_unless_noised(overheard) -> None:
     latents = node.agent.encode(node.agent.data.test.inputs).detach()
     white = node.whitening.eval()(latents)
     exact = transmitted(node, node.agent.data.test, "b")
-    torch.testing.assert_close(exact, white @ node.ends["b"].map.mT)
+    torch.testing.assert_close(exact, white @ node.endpoints["b"].map.mT)
     noised = transmitted(node, node.agent.data.test, "b", NOISE)
     short = white * (NOISE.bound(4) / white.norm(dim=1, keepdim=True)).clamp(max=1)
-    noise = (noised @ node.ends["b"].map - short).flatten()
+    noise = (noised @ node.endpoints["b"].map - short).flatten()
     assert float(noise.std()) == pytest.approx(NOISE.scale(4), rel=0.2)
 
 
@@ -159,7 +164,7 @@ def test_the_probes_attack_what_is_transmitted(overheard) -> None:
     run, node, heard = overheard
     train_set, test_set = node.agent.data.train, node.agent.data.test
     found = invert(node, "b", heard)
-    average = node.setting.pilots.inputs.mean(0)
+    average = node.context.pilots.inputs.mean(0)
     assert found.error == relative_error(found.guesses, test_set.inputs, average)
     assert found.error < 1  # four of five numbers, seen through twenty pilots
     reader = run.nodes["b"]
@@ -175,14 +180,14 @@ def test_the_probes_attack_what_is_transmitted(overheard) -> None:
         node.agent.head(node.agent.encode(s.inputs)).softmax(-1).max(-1).values.detach()
         for s in (train_set, test_set)
     ]
-    assert membership_by_beliefs(node) == threshold_attack(*sure)
+    assert membership_by_probabilities(node) == threshold_attack(*sure)
 
 
 def test_what_cannot_be_attacked_is_named(overheard) -> None:
     run, node, heard = overheard
     whole = node.agent
     for missing, attack in (
-        ("no head", lambda: membership_by_beliefs(node)),
+        ("no head", lambda: membership_by_probabilities(node)),
         ("no head to evaluate", lambda: understood(run.nodes["b"], node)),
         ("no test samples", lambda: invert(node, "b", heard)),
     ):

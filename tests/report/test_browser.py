@@ -6,13 +6,13 @@ import shutil
 import time
 
 import pytest
-from run_directories import HOSTILE, METRICS, write_run
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from sheafed.report import read_runs, write_report
+from tests.helpers.run_directories import HOSTILE, METRICS, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -162,11 +162,11 @@ def test_the_heat_map_has_three_views(opened, report):
     cell = "data.map((t) => t.z[1][0]).find((z) => z !== null)"
     edge = next(e for e in report[1][0]["edges"] if (e["sender"], e["receiver"]) == ("bo", "ada"))
     assert data_of(opened, "heat", cell) == edge["communication_accuracy"]
-    choose(opened, "heat", "ceiling")
-    assert data_of(opened, "heat", cell) == edge["ceiling"]
+    choose(opened, "heat", "oracle_accuracy")
+    assert data_of(opened, "heat", cell) == edge["oracle_accuracy"]
     assert "when it encodes" in opened.find_element(By.ID, "heat").text
     choose(opened, "heat", "loss")
-    assert data_of(opened, "heat", cell) == edge["ceiling"] - edge["communication_accuracy"]
+    assert data_of(opened, "heat", cell) == edge["oracle_accuracy"] - edge["communication_accuracy"]
 
 
 def test_curves_go_over_epochs_or_bytes(opened, report):

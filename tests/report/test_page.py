@@ -4,10 +4,10 @@ from html import unescape
 
 import pytest
 from plotly.offline import get_plotlyjs
-from run_directories import HOSTILE, METRICS, write_run
 
 from sheafed.errors import ReportError
 from sheafed.report import page, read_run, read_runs, write_report
+from tests.helpers.run_directories import HOSTILE, METRICS, write_run
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def test_an_unfinished_run_is_marked(tmp_path):
 
 def test_a_number_that_is_none_is_shown_as_such(tmp_path):
     summary = write_run(tmp_path / "r")
-    summary |= {"private_accuracy": float("nan"), "communication_ceiling": None}
+    summary |= {"private_accuracy": float("nan"), "oracle_accuracy": None}
     for edge in summary["edges"]:
-        edge["ceiling"] = None
+        edge["oracle_accuracy"] = None
         edge["misalignment"] = float("nan")
     (tmp_path / "r" / "summary.json").write_text(json.dumps(summary))
     content = own(page([read_run(tmp_path / "r")]))

@@ -1,14 +1,14 @@
 import math
 
 import pytest
-from run_directories import HOSTILE, NAMES, write_run
 
 from sheafed.report import read_run
 from sheafed.report.curves import curves, panels
-from sheafed.report.heat import accuracy_range, heat_map, loss_limit
-from sheafed.report.network import layout, network
+from sheafed.report.graph_figure import layout, network
+from sheafed.report.heatmap import accuracy_range, heatmap, loss_limit
 from sheafed.report.style import duration, mebibytes, number, size
 from sheafed.report.traffic import traffic_by_edge, traffic_by_round
+from tests.helpers.run_directories import HOSTILE, NAMES, write_run
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,11 @@ def cells(figure):
 
 
 @pytest.mark.parametrize(
-    ("view", "key"), [("communication", "communication_accuracy"), ("ceiling", "ceiling")]
+    ("view", "key"),
+    [("communication", "communication_accuracy"), ("oracle_accuracy", "oracle_accuracy")],
 )
 def test_the_heat_map_has_senders_in_rows(run, view, key):
-    table = cells(heat_map(run, view, accuracy_range([run]), loss_limit([run])))
+    table = cells(heatmap(run, view, accuracy_range([run]), loss_limit([run])))
     by_pair = {(edge["sender"], edge["receiver"]): edge[key] for edge in run.edges}
     for i, sender in enumerate(NAMES):
         for j, receiver in enumerate(NAMES):
@@ -40,9 +41,9 @@ def test_the_heat_map_has_senders_in_rows(run, view, key):
 
 
 def test_the_loss_is_ceiling_minus_communication(run):
-    figure = heat_map(run, "loss", accuracy_range([run]), loss_limit([run]))
+    figure = heatmap(run, "loss", accuracy_range([run]), loss_limit([run]))
     edge = run.edge("bo", "ada")
-    assert cells(figure)[1][0] == edge["ceiling"] - edge["communication_accuracy"]
+    assert cells(figure)[1][0] == edge["oracle_accuracy"] - edge["communication_accuracy"]
     assert [cells(figure)[k][k] for k in range(4)] == [None] * 4
     assert figure.data[0].zmin == -figure.data[0].zmax
 
@@ -76,7 +77,7 @@ def test_one_run_has_its_accuracies_together_and_several_apart(run):
     assert {key for _, keys in panels([run]) for key in keys} >= {"misalignment", "loss", "penalty"}
 
 
-METRICS = ("private_accuracy", "communication_accuracy", "communication_ceiling")
+METRICS = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
 
 
 def test_curves_over_epochs_and_over_bytes(run):
@@ -108,7 +109,7 @@ def test_names_are_no_markup(tmp_path):
     write_run(tmp_path / "r", HOSTILE)
     run = read_run(tmp_path / "r")
     ranges = accuracy_range([run]), loss_limit([run])
-    for figure in (network(run, ranges[0], 0.5), heat_map(run, "ceiling", *ranges)):
+    for figure in (network(run, ranges[0], 0.5), heatmap(run, "oracle_accuracy", *ranges)):
         text = figure.to_json()
         assert "\\u003cscript" not in text
         assert "\\u003cimg" not in text

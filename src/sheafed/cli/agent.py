@@ -12,18 +12,18 @@ from typing import Annotated
 import torch
 import typer
 
+from sheafed.atomic_io import write_privately
+from sheafed.config.federation import agent_names
+from sheafed.config.presets import read_experiment
+from sheafed.config.single_agent import build_single_agent, build_single_node
 from sheafed.errors import InputError
-from sheafed.exchange.credentials import Credentials
-from sheafed.exchange.network import NetworkExchange
-from sheafed.exchange.refused_links import RefusedLinks
-from sheafed.exchange.relay import open_relay
-from sheafed.exchange.zenoh_settings import import_zenoh
-from sheafed.experiments.alone import node_in, world_of
-from sheafed.experiments.build import agent_names
-from sheafed.experiments.presets import read_experiment
-from sheafed.files import write_privately
-from sheafed.runtime.edge import EdgeAgent, Pace
-from sheafed.runtime.signals import Ending
+from sheafed.network.graceful_shutdown import GracefulShutdown
+from sheafed.network.peer_agent import PeerAgent, Timeouts
+from sheafed.transport.zenoh.credentials import Credentials
+from sheafed.transport.zenoh.refused_links import RefusedLinks
+from sheafed.transport.zenoh.relay import open_relay
+from sheafed.transport.zenoh.settings import import_zenoh
+from sheafed.transport.zenoh.transport import ZenohTransport
 
 Cert = Annotated[Path, typer.Option(help="the certificate; its common name is the agent's")]
 Key = Annotated[Path, typer.Option(help="the private key of the certificate")]
@@ -66,19 +66,19 @@ def agent(
     """Run one agent: it trains with whichever of its neighbours are there."""
     import_zenoh()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    with Ending(sys.exit) as ending:  # as long as there is nothing to save
+    with GracefulShutdown(sys.exit) as ending:  # as long as there is nothing to save
         experiment = read_experiment(config, overrides or [], seed)
-        pace = Pace(deadline, staleness, start, farewell)
+        pace = Timeouts(deadline, staleness, start, farewell)
         torch.set_num_threads(experiment.training.threads)
-        world = world_of(experiment, name)
+        federation = build_single_agent(experiment, name)
         credentials = Credentials(cert, key, ca)
-        node = node_in(world, name, experiment.seed, _secret(out))
+        node = build_single_node(federation, name, experiment.seed, _secret(out))
         ending.act = lambda: None  # until there is something to stop
         with (
             RefusedLinks() as refused,
             # Closed at the end, since an open session would keep the process from ending.
             closing(
-                NetworkExchange(
+                ZenohTransport(
                     name,
                     node.neighbours,
                     credentials=credentials,
@@ -90,12 +90,12 @@ def agent(
                     staleness=staleness,
                     lease=lease,
                 )
-            ) as exchange,
+            ) as transport,
         ):
-            edge = EdgeAgent(
+            edge = PeerAgent(
                 node,
-                exchange,
-                method=world.method,
+                transport,
+                method=federation.method,
                 epochs=experiment.training.epochs,
                 out=out,
                 pace=pace,
@@ -132,7 +132,7 @@ def relay(
     )
     over = Event()
     try:
-        with Ending(over.set):
+        with GracefulShutdown(over.set):
             print(f"carrying messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
             over.wait()
     finally:
@@ -148,7 +148,7 @@ def certs(
     days: Annotated[int, typer.Option(help="how long they are good")] = 365,
 ) -> None:
     """Make a test authority and a certificate per agent."""
-    from sheafed.exchange.certificates import make_certificates
+    from sheafed.transport.zenoh.certificates import make_certificates
 
     make_certificates(directory, names, host or [], days)
     print(f"wrote {directory}: authority.pem, and NAME.pem and NAME.key of {', '.join(names)}")

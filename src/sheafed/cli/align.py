@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.domain import alignment
-from sheafed.domain.alignment import AlignmentReport
+from sheafed.alignment import alignment as alignment
+from sheafed.alignment.alignment import AlignmentReport
+from sheafed.atomic_io import write_atomically
 from sheafed.errors import InputError, UndeterminedMapWarning
-from sheafed.files import write_atomically
 from sheafed.linalg.whitening import Shrinkage
 
 SHOWN_CYCLES = 10

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafed.atomic_io import write_atomically
+from sheafed.bench import AGENTS, BENCHMARKS, measure
+from sheafed.bench.workers import fresh_processes
 from sheafed.errors import BenchError
-from sheafed.experiments.bench import AGENTS, BENCHMARKS, measure
-from sheafed.experiments.bench.workers import fresh_processes
-from sheafed.files import write_atomically
 
 BY_THE_CLOCK = "processes"
 QUICK_AGENTS = (15, 200)

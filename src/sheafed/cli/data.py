@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.data import cache, sets
+from sheafed.datasets import cache, catalog
 
 app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
 
@@ -17,14 +17,14 @@ def list_() -> None:
     table = Table()
     for heading in ("name", "samples", "classes", "shape", "from", "state"):
         table.add_column(heading)
-    for name, known in sets.KNOWN.items():
+    for name, known in catalog.DATASETS.items():
         table.add_row(
             name,
             f"{known.samples:,}",
             str(len(known.classes)),
             " x ".join(map(str, known.shape)),
             known.origin,
-            "embedded" if known.collection is None else cache.state(known.collection),
+            "embedded" if known.dataset is None else cache.state(known.dataset),
         )
     Console().print(table)
     print(f"cache: {cache.data_directory()} (set {cache.VARIABLE} to change it)")
@@ -36,9 +36,9 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
     """Fetch a data set into the cache, checked by SHA-256; an interrupted fetch goes on."""
-    collection = sets.find(name).collection
-    if collection is None:
+    dataset = catalog.find(name).dataset
+    if dataset is None:
         print(f"{name} is embedded in scikit-learn: nothing to fetch")
         return
-    home = cache.fetch(collection, again=again, tell=print)
+    home = cache.fetch(dataset, again=again, tell=print)
     print(f"{name} is complete in {home}")

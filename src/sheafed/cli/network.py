@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from sheafed.atomic_io import write_atomically
+from sheafed.checkpointing.run_directory import SUMMARY
+from sheafed.config.federation import build
+from sheafed.config.presets import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
-from sheafed.exchange.zenoh_settings import import_zenoh
-from sheafed.experiments.build import build
-from sheafed.experiments.presets import read_experiment
-from sheafed.files import write_atomically
-from sheafed.runtime.gather import gather
-from sheafed.runtime.names import SUMMARY
-from sheafed.runtime.processes import CERTIFICATES, GRACE_SECONDS, LOG, Processes
-from sheafed.runtime.signals import Ending
-from sheafed.runtime.status import liveness, read_statuses
+from sheafed.network.graceful_shutdown import GracefulShutdown
+from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, Processes
+from sheafed.network.status import liveness, read_statuses
+from sheafed.network.summary import gather
+from sheafed.transport.zenoh.settings import import_zenoh
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def up(
 ) -> None:
     """Start an agent process per agent of a config, with certificates, and wait for them."""
     import_zenoh()
-    from sheafed.exchange.certificates import make_certificates
+    from sheafed.transport.zenoh.certificates import make_certificates
 
     experiment = read_experiment(config, overrides or [], seed)
     if out.exists() and any(out.iterdir()) and not resume:
@@ -53,7 +53,10 @@ def up(
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
-    with Ending(_interrupt) as ending, Processes(config, graph, out, options, grace) as agents:
+    with (
+        GracefulShutdown(_interrupt) as ending,
+        Processes(config, graph, out, options, grace) as agents,
+    ):
         try:
             agents.start()
             with Live(_table(out), refresh_per_second=2) as live:

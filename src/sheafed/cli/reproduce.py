@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from sheafed.cli.sweep import parse_seeds
-from sheafed.experiments.reproduce import reproduce as write
+from sheafed.reproduction import reproduce as write
 
 
 class Name(StrEnum):

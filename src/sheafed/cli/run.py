@@ -9,20 +9,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.cli.launch import in_cluster, launch, remember_cluster, was_begun_here
-from sheafed.data.overview import draw_holdings, holdings
+from sheafed.atomic_io import write_atomically
+from sheafed.config.experiment import CONFIG, Experiment
+from sheafed.config.federation import Federation, build
+from sheafed.config.flops import costs
+from sheafed.config.presets import PRESETS, read_experiment
+from sheafed.datasets.label_distribution import draw_label_distribution, label_distribution
 from sheafed.errors import ConfigError, RunExistsError
-from sheafed.experiments.build import World, build
-from sheafed.experiments.config import CONFIG, Experiment
-from sheafed.experiments.costs import costs
-from sheafed.experiments.presets import PRESETS, read_experiment
-from sheafed.files import write_atomically
-from sheafed.runtime import Cluster, ProgressBar, Run, train
-from sheafed.runtime.allocator import keep_freed_memory
-from sheafed.runtime.cluster import TIMEOUT
-from sheafed.runtime.group import Alone, Group
+from sheafed.training import Cluster, ProgressBar, Run, train
+from sheafed.training.allocator import keep_freed_memory
+from sheafed.training.cluster import TIMEOUT
+from sheafed.training.process_group import ProcessGroup, SingleProcess
+from sheafed.training.torchrun import in_cluster, launch, remember_cluster, was_begun_here
 
-HOLDINGS = "holdings.png"
+HOLDINGS = "label_distribution.png"
 
 
 def run(
@@ -58,31 +58,33 @@ def run(
     torch.set_num_threads(experiment.training.threads)
     keep_freed_memory()
     if not in_cluster():
-        _train(experiment, out, resume, Alone(), build(experiment))
+        _train(experiment, out, resume, SingleProcess(), build(experiment))
         return
     with Cluster(timeout) as cluster:
         here = cluster.place(costs(experiment) if cluster.rank == 0 else None)
-        world = build(experiment, here)
-        _train(experiment, out, resume or was_begun_here(out), cluster, world)
+        federation = build(experiment, here)
+        _train(experiment, out, resume or was_begun_here(out), cluster, federation)
 
 
-def _train(experiment: Experiment, out: Path, resume: bool, group: Group, world: World) -> None:
+def _train(
+    experiment: Experiment, out: Path, resume: bool, group: ProcessGroup, federation: Federation
+) -> None:
     if group.rank == 0:
         _check_directory(experiment, out, resume)
         out.mkdir(parents=True, exist_ok=True)
         if isinstance(group, Cluster):
             # First of all: a restart must know the rest, or what there is of it, for its own.
-            remember_cluster(out, group.homes)
+            remember_cluster(out, group.placement)
             print("\n".join(group.describe()))
         write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
-        counts = holdings(world.labels, world.partition)
-        draw_holdings(counts, out / HOLDINGS, agents=list(world.partition))
+        counts = label_distribution(federation.labels, federation.partition)
+        draw_label_distribution(counts, out / HOLDINGS, agents=list(federation.partition))
     table = experiment.training
     finished = train(
-        world.agents,
-        world.graph,
-        world.method,
-        world.pilots,
+        federation.agents,
+        federation.graph,
+        federation.method,
+        federation.pilots,
         epochs=table.epochs,
         out=out,
         seed=experiment.seed,
@@ -90,13 +92,13 @@ def _train(experiment: Experiment, out: Path, resume: bool, group: Group, world:
         callbacks=[ProgressBar()],
         evaluate_every=table.evaluate_every,
         checkpoint_every=table.checkpoint_every,
-        ceiling=table.ceiling and group.alone,
+        oracle=table.oracle and group.alone,
         group=group,
     )
     if group.rank != 0:
         return
     _print(finished, Console())
-    if table.ceiling and not group.alone:
+    if table.oracle and not group.alone:
         print("no ceilings: they need a sender's inputs where the receiver lives")
     print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; who holds what: {HOLDINGS}")
 
@@ -117,8 +119,15 @@ def _check_directory(experiment: Experiment, out: Path, resume: bool) -> None:
 
 def _print(finished: Run, console: Console) -> None:
     table = Table(title=finished.method)
-    figures = ("private_accuracy", "communication_accuracy", "communication_ceiling")
-    for heading in ("", "epoch", "private", "after communication", "ceiling", "misalignment"):
+    figures = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
+    for heading in (
+        "",
+        "epoch",
+        "private",
+        "after communication",
+        "oracle_accuracy",
+        "misalignment",
+    ):
         table.add_column(heading)
     records = {"last": finished.last, "best on validation data": finished.best}
     for name, record in records.items():
@@ -133,7 +142,7 @@ def new(
     name: Annotated[str, typer.Argument(help="NAME.toml and NAME_method.py are written")],
 ) -> None:
     """Write a commented config, and a method of your own, to start from."""
-    package = resources.files("sheafed.experiments")
+    package = resources.files("sheafed.config")
     config, own_method = Path(f"{name}.toml"), Path(f"{name}_method.py")
     for path in (config, own_method):
         if path.exists():

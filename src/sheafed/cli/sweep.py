@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from sheafed.atomic_io import write_atomically
 from sheafed.errors import SweepError
-from sheafed.experiments.outcome import as_csv, as_markdown, is_done, tabulate
-from sheafed.experiments.runner import Runner, failure
-from sheafed.experiments.search import parse_range, search_all
-from sheafed.experiments.sweep import Trial, key_of, plan, rows, without_choice
-from sheafed.files import write_atomically
+from sheafed.sweep.results import as_csv, as_markdown, is_done, tabulate
+from sheafed.sweep.runner import Runner, failure
+from sheafed.sweep.search import parse_range, search_all
+from sheafed.sweep.trials import Trial, key_of, plan, rows, without_choice
 
 
 def sweep(

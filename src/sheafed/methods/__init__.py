@@ -1,22 +1,22 @@
 """Sheaf-FRL and the methods it is compared with: one file each, written for one agent."""
 
-from sheafed.methods.beliefs import Beliefs
 from sheafed.methods.comfed import ComFed
+from sheafed.methods.endpoints import IdentityMaps, MapPolicy
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
-from sheafed.methods.maps import IdentityMaps, MapPolicy
-from sheafed.methods.node import Method, Node, Setting
-from sheafed.methods.noise import GaussianNoise
+from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.noncooperative import NonCooperative
-from sheafed.methods.penalty import Constant, DualAscent, WarmUp
-from sheafed.methods.sheaf_fmtl import SheafFMTL
-from sheafed.methods.sheaf_frl import SheafFRL
-from sheafed.methods.whitenings import SWBN, ZCA, NoWhitening
+from sheafed.methods.sheaf_fmtl.method import SheafFMTL
+from sheafed.methods.sheaf_frl.distillation import Distillation
+from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
+from sheafed.methods.sheaf_frl.method import SheafFRL
+from sheafed.methods.sheaf_frl.penalty_weight import Constant, DualAscent, WarmUp
+from sheafed.methods.whitening import SWBN, ZCA, NoWhitening
 
 __all__ = [
     "SWBN",
     "ZCA",
-    "Beliefs",
+    "Distillation",
     "ComFed",
     "Constant",
     "DualAscent",
@@ -29,7 +29,7 @@ __all__ = [
     "NoWhitening",
     "Node",
     "NonCooperative",
-    "Setting",
+    "NodeContext",
     "SheafFMTL",
     "SheafFRL",
     "WarmUp",

@@ -26,10 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sheafed.domain.messages import Message
-from sheafed.domain.seeds import generator
 from sheafed.errors import InputError, NonFiniteError
-from sheafed.methods.node import Node, Setting, latent_dtype
+from sheafed.methods.node import Node, NodeContext, latent_dtype
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,
@@ -39,7 +37,9 @@ from sheafed.methods.prototypes import (
     labelled_loss,
     listen,
 )
-from sheafed.methods.whitenings import NoWhitening
+from sheafed.methods.whitening import NoWhitening
+from sheafed.seeds import generator
+from sheafed.transport.message import Message
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class ComFed:
         """What tables call it."""
         return "ComFed"
 
-    def node(self, setting: Setting) -> ComFedNode:
+    def node(self, context: NodeContext) -> ComFedNode:
         """Return the program of one agent."""
-        return ComFedNode(self, setting)
+        return ComFedNode(self, context)
 
 
 def prototype_gap(
@@ -126,22 +126,22 @@ class ProjectionEnd:
 class ComFedNode(Node):
     """ComFed from the point of view of one agent."""
 
-    def __init__(self, method: ComFed, setting: Setting) -> None:
-        agent, dtype = setting.agent, latent_dtype(setting.agent)
-        super().__init__(setting, NoWhitening().layer(agent.dimension))
+    def __init__(self, method: ComFed, context: NodeContext) -> None:
+        agent, dtype = context.agent, latent_dtype(context.agent)
+        super().__init__(context, NoWhitening().layer(agent.dimension))
         self.method = method
         self.classes = classes_of(agent)
-        stream = generator(setting.seed, self.name, "projection")
+        stream = generator(context.seed, self.name, "projection")
         self.projection = nn.Parameter(
             orthonormal(method.projection, agent.dimension, stream).to(dtype)
         )
         self.optimizer = like(agent.optimizer, self.projection)
-        period = setting.rounds_per_epoch if method.every == "epoch" else 1
+        period = context.rounds_per_epoch if method.every == "epoch" else 1
         self.prototypes = Prototypes(self.classes, method.projection, dtype, period, momentum=None)
 
-    def agreement(self) -> dict[str, str | int]:
+    def shared_settings(self) -> dict[str, str | int]:
         """Add what the shared space must have in common."""
-        return super().agreement() | {
+        return super().shared_settings() | {
             "projection dimension": self.method.projection,
             "number of classes": self.classes,
             "latent precision": str(latent_dtype(self.agent)),
@@ -150,7 +150,7 @@ class ComFedNode(Node):
 
     def prepare(self) -> None:
         """Give every edge this agent's one end, which follows the projection."""
-        self.ends = dict.fromkeys(self.neighbours, ProjectionEnd(self.projection.detach()))
+        self.endpoints = dict.fromkeys(self.neighbours, ProjectionEnd(self.projection.detach()))
 
     def send(self, round: int) -> Iterator[Message]:
         """Broadcast own projected class means and counts."""
@@ -163,7 +163,7 @@ class ComFedNode(Node):
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step of model and projection."""
         listen(self, self.prototypes, round, inbox)
-        with self.agent.own_randomness():
+        with self.agent.rng_context():
             loss, latents, targets = labelled_loss(self, round, self.classes)
             log = {"loss": float(loss.detach())}
             projected = latents @ self.projection.mT
@@ -176,7 +176,7 @@ class ComFedNode(Node):
                 loss = loss + penalty
                 log["penalty"] = float(penalty.detach())
             self.optimizer.zero_grad(set_to_none=True)
-            self.agent.descend(loss)
+            self.agent.optimizer_step(loss)
             self._project_step(round)
         return log
 
@@ -189,8 +189,8 @@ class ComFedNode(Node):
                 f"agent {self.name!r}, round {round}: the gradient of the projection is not "
                 "finite; lower the learning rate or the penalty"
             )
-        if self.agent.clip is not None:
-            nn.utils.clip_grad_norm_([self.projection], self.agent.clip)
+        if self.agent.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_([self.projection], self.agent.max_grad_norm)
         for group in self.optimizer.param_groups:
             group["lr"] = self.agent.optimizer.param_groups[0]["lr"]
         self.optimizer.step()
@@ -222,8 +222,8 @@ def orthonormal(rows: int, columns: int, stream: torch.Generator) -> Tensor:
 def like(optimizer: Optimizer, parameter: nn.Parameter) -> Optimizer:
     """Return an optimiser of the same kind and settings for a parameter, without weight decay."""
     kind = type(optimizer)
-    accepted = inspect.signature(kind).parameters
-    settings = {k: v for k, v in optimizer.param_groups[0].items() if k in accepted}
+    valid_messages = inspect.signature(kind).parameters
+    settings = {k: v for k, v in optimizer.param_groups[0].items() if k in valid_messages}
     settings.pop("params", None)
     if "weight_decay" in settings:
         settings["weight_decay"] = 0.0

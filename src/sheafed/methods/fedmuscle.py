@@ -15,13 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sheafed.domain.channels import Channel
-from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.pilots import PilotPolicy, Uniform, selection_digest
+from sheafed.channels import Channel
 from sheafed.errors import InputError
-from sheafed.methods.node import ROUND, Setting, latent_dtype
+from sheafed.methods.node import ROUND, NodeContext, latent_dtype
 from sheafed.methods.noncooperative import NonCooperative, PostHocNode
 from sheafed.methods.prototypes import check_penalty
+from sheafed.pilots.policies import PilotPolicy, Uniform, selection_digest
+from sheafed.transport.message import Message, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FedMuscle:
             neighbours the losses are averaged; the original contrasts tuples of all agents'
             representations instead, which for two agents are such pairs and whose number grows
             as $K^{agents - 1}$.
-        pilots: how many are drawn anew each round, or a policy from `sheafed.domain.pilots`.
+        pilots: how many are drawn anew each round, or a policy from `sheafed.pilots.policies`.
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
         channel: over which latents are transmitted, in alignment epochs and after training.
@@ -82,9 +82,9 @@ class FedMuscle:
         """What tables call it."""
         return "FedMuscle" if self.alignment == "average" else "FedMuscle (pairwise)"
 
-    def node(self, setting: Setting) -> FedMuscleNode:
+    def node(self, context: NodeContext) -> FedMuscleNode:
         """Return the program of one agent."""
-        return FedMuscleNode(self, setting)
+        return FedMuscleNode(self, context)
 
 
 def info_nce(own: Tensor, targets: Tensor, temperature: float) -> Tensor:
@@ -101,20 +101,20 @@ def average_direction(representations: Sequence[Tensor]) -> Tensor:
 class FedMuscleNode(PostHocNode):
     """FedMuscle from the point of view of one agent."""
 
-    def __init__(self, method: FedMuscle, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
+    def __init__(self, method: FedMuscle, context: NodeContext) -> None:
+        super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
-        total = setting.pilots.total
+        total = context.pilots.total
         self.policy: PilotPolicy = (
-            Uniform(total, min(method.pilots, total), setting.seed)
+            Uniform(total, min(method.pilots, total), context.seed)
             if isinstance(method.pilots, int)
             else method.pilots
         )
         self._own: Tensor | None = None
 
-    def agreement(self) -> dict[str, str | int]:
+    def shared_settings(self) -> dict[str, str | int]:
         """Add what representations must have in common, and when they are exchanged."""
-        return super().agreement() | {
+        return super().shared_settings() | {
             "latent size": self.agent.dimension,
             "latent precision": str(latent_dtype(self.agent)),
             "local epochs": self.method.local_epochs,
@@ -124,7 +124,7 @@ class FedMuscleNode(PostHocNode):
 
     def is_alignment(self, round: int) -> bool:
         """Whether a round belongs to an alignment epoch."""
-        epoch = round // self.setting.rounds_per_epoch
+        epoch = round // self.context.rounds_per_epoch
         return epoch % (self.method.local_epochs + 1) == self.method.local_epochs
 
     def send(self, round: int) -> Iterator[Message]:
@@ -136,7 +136,7 @@ class FedMuscleNode(PostHocNode):
         with torch.set_grad_enabled(self.method.penalty > 0):
             self._own = selection.pool(self.pilot_latents(selection.indices, round))
         for j in self.neighbours:
-            latents = self.arriving(self._own.detach(), j, round, "latents")
+            latents = self.apply_channel(self._own.detach(), j, round, "latents")
             yield Message(ROUND, round, self.name, j, {"latents": latents})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
@@ -148,7 +148,7 @@ class FedMuscleNode(PostHocNode):
         if contrast is not None:
             contrast.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(contrast.detach())
-        with self.agent.own_randomness():
+        with self.agent.rng_context():
             if contrast is None or self.method.alignment == "average":
                 loss = self.local_loss(round)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -164,7 +164,7 @@ class FedMuscleNode(PostHocNode):
             return None
         expected = {"latents": TensorSpec(self._own.dtype, tuple(self._own.shape))}
         specs = dict.fromkeys(self.neighbours, expected)
-        messages = self.accepted(round, ROUND, inbox, specs)
+        messages = self.valid_messages(round, ROUND, inbox, specs)
         if not messages or not self._own.requires_grad:  # no penalty, or nothing to train by it
             return None
         latents = {j: message.tensors["latents"] for j, message in messages.items()}

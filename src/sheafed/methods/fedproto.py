@@ -13,11 +13,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from sheafed.domain.channels import Channel
-from sheafed.domain.messages import Message
+from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.linalg.checks import check_fraction
-from sheafed.methods.node import Setting, latent_dtype
+from sheafed.methods.node import NodeContext, latent_dtype
 from sheafed.methods.noncooperative import NonCooperative, PostHocNode
 from sheafed.methods.prototypes import (
     Prototypes,
@@ -27,6 +26,7 @@ from sheafed.methods.prototypes import (
     labelled_loss,
     listen,
 )
+from sheafed.transport.message import Message
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class FedProto:
         """What tables call it."""
         return "FedProto" if self.aggregation == "mean" else "FedProto (moving average)"
 
-    def node(self, setting: Setting) -> FedProtoNode:
+    def node(self, context: NodeContext) -> FedProtoNode:
         """Return the program of one agent."""
-        return FedProtoNode(self, setting)
+        return FedProtoNode(self, context)
 
 
 def prototype_distance(
@@ -91,22 +91,22 @@ def prototype_distance(
 class FedProtoNode(PostHocNode):
     """FedProto from the point of view of one agent."""
 
-    def __init__(self, method: FedProto, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
+    def __init__(self, method: FedProto, context: NodeContext) -> None:
+        super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
-        self.classes = classes_of(setting.agent)
+        self.classes = classes_of(context.agent)
         mean = method.aggregation == "mean"
         self.prototypes = Prototypes(
             self.classes,
-            setting.agent.dimension,
-            latent_dtype(setting.agent),
-            period=setting.rounds_per_epoch if mean else 1,
+            context.agent.dimension,
+            latent_dtype(context.agent),
+            period=context.rounds_per_epoch if mean else 1,
             momentum=None if mean else method.momentum,
         )
 
-    def agreement(self) -> dict[str, str | int]:
+    def shared_settings(self) -> dict[str, str | int]:
         """Add what prototypes must have in common."""
-        return super().agreement() | {
+        return super().shared_settings() | {
             "latent size": self.agent.dimension,
             "number of classes": self.classes,
             "latent precision": str(latent_dtype(self.agent)),
@@ -124,7 +124,7 @@ class FedProtoNode(PostHocNode):
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step on objective and distance."""
         listen(self, self.prototypes, round, inbox)
-        with self.agent.own_randomness():
+        with self.agent.rng_context():
             loss, latents, targets = labelled_loss(self, round, self.classes)
             log = {"loss": float(loss.detach())}
             self.prototypes.add(latents, targets)
@@ -135,7 +135,7 @@ class FedProtoNode(PostHocNode):
                 penalty = self.method.penalty * distance
                 loss = loss + penalty
                 log["penalty"] = float(penalty.detach())
-            self.agent.descend(loss)
+            self.agent.optimizer_step(loss)
         return log
 
     def state(self) -> dict[str, Any]:

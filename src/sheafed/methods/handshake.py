@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
-from sheafed.domain.messages import Message
 from sheafed.errors import HandshakeError
+from sheafed.transport.message import Message
 
 LARGEST_COUNT = 2**40
 BOUNDS = {"dimension": (1, 2**16)}
@@ -16,9 +16,9 @@ dimension is made before its first latent comes."""
 
 def check_agreement(
     me: str,
-    agreement: Mapping[str, str | int],
+    shared_settings: Mapping[str, str | int],
     where_known: Mapping[str, str],
-    greeting: Message,
+    hello_message: Message,
 ) -> None:
     """Raise unless a neighbour has agreed to the same as this agent.
 
@@ -28,11 +28,11 @@ def check_agreement(
         where_known: what both must say alike if both say it.
         greeting: what the neighbour says.
     """
-    for what, mine in {**agreement, **where_known}.items():
-        theirs = greeting.fields.get(what)
+    for what, mine in {**shared_settings, **where_known}.items():
+        theirs = hello_message.fields.get(what)
         if theirs != mine and not (theirs is None and what in where_known):
             raise HandshakeError(
-                f"agents {me!r} and {greeting.sender!r} do not agree on the {what}: "
+                f"agents {me!r} and {hello_message.sender!r} do not agree on the {what}: "
                 f"{mine!r} against {theirs!r}; give both the same configuration"
             )
 
@@ -47,15 +47,15 @@ def label_set(classes: Sequence[str] | None) -> dict[str, str]:
     return {"label set": content.hexdigest()}
 
 
-def read_introduction(expected: Iterable[str], greeting: Message) -> dict[str, int]:
+def read_introduction(expected: Iterable[str], hello_message: Message) -> dict[str, int]:
     """Return what a neighbour says of itself."""
     said = {}
     for what in expected:
-        value = greeting.fields.get(what)
+        value = hello_message.fields.get(what)
         low, high = BOUNDS.get(what, (0, LARGEST_COUNT))
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise HandshakeError(
-                f"agent {greeting.sender!r} says its {what} is {value!r}, expected an integer "
+                f"agent {hello_message.sender!r} says its {what} is {value!r}, expected an integer "
                 f"from {low} to {high}"
             )
         said[what] = value

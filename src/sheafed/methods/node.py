@@ -12,17 +12,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sheafed.domain.agent import Agent
-from sheafed.domain.channels import Channel
-from sheafed.domain.graphs import Edge, orient_pair
-from sheafed.domain.messages import Message, TensorSpec, check_message
-from sheafed.domain.pilot_set import PilotSet
-from sheafed.domain.seeds import generator
+from sheafed.agents.agent import Agent
+from sheafed.channels import Channel
 from sheafed.errors import HandshakeError, MessageError
+from sheafed.graphs import Edge, orient_pair
+from sheafed.methods.endpoints import EdgeEndpoint
 from sheafed.methods.handshake import check_agreement, label_set, read_introduction
-from sheafed.methods.maps import End
-from sheafed.methods.steps import encode_pilots, local_loss
-from sheafed.methods.whitenings import WhiteningLayer
+from sheafed.methods.local_steps import encode_pilots, local_loss
+from sheafed.methods.whitening import WhiteningLayer
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.seeds import generator
+from sheafed.transport.message import Message, TensorSpec, check_message
 
 PROTOCOL_VERSION = 1
 HELLO, ROUND, ALIGNMENT = "hello", "round", "alignment"
@@ -32,7 +32,7 @@ logger = logging.getLogger("sheafed.methods")
 
 
 @dataclass(frozen=True)
-class Setting:
+class NodeContext:
     """What an agent knows of the network before its first message."""
 
     agent: Agent
@@ -54,7 +54,7 @@ class Method(Protocol):
     def name(self) -> str:
         """What tables call it."""
 
-    def node(self, setting: Setting) -> Node:
+    def node(self, context: NodeContext) -> Node:
         """Return the program of one agent."""
 
 
@@ -71,16 +71,16 @@ class Node(ABC):
     """Whether an edge can come or go by itself: `gain`, `lose` and what is with them suffice."""
 
     def __init__(
-        self, setting: Setting, whitening: WhiteningLayer, channel: Channel | None = None
+        self, context: NodeContext, whitening: WhiteningLayer, channel: Channel | None = None
     ) -> None:
-        self.setting = setting
+        self.context = context
         self.whitening = whitening
         self.channel = channel
         """Over which own latents reach the neighbours; another one may take its place."""
-        self.ends: dict[str, End] = {}
-        self.agent = setting.agent
-        self.name = setting.agent.name
-        self.neighbours = setting.neighbours
+        self.endpoints: dict[str, EdgeEndpoint] = {}
+        self.agent = context.agent
+        self.name = context.agent.name
+        self.neighbours = context.neighbours
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
         self._frozen_latents: Tensor | None = None
@@ -89,29 +89,29 @@ class Node(ABC):
 
     # The handshake
 
-    def agreement(self) -> dict[str, str | int]:
+    def shared_settings(self) -> dict[str, str | int]:
         """Return what neighbours must have in common, by the name it has in a refusal."""
         return {
             "protocol version": PROTOCOL_VERSION,
             "method": type(self).__name__,
-            "pilot set": self.setting.pilots.digest(),
-            "rounds per epoch": self.setting.rounds_per_epoch,
+            "pilot set": self.context.pilots.digest(),
+            "rounds per epoch": self.context.rounds_per_epoch,
         }
 
-    def introduction(self) -> dict[str, int]:
+    def own_settings(self) -> dict[str, int]:
         """Return what neighbours must know of this agent and may differ in."""
         return {"dimension": self.agent.dimension}
 
     def hello(self) -> Iterator[Message]:
         """Introduce this agent to its neighbours."""
-        return (self.greeting(neighbour) for neighbour in self.neighbours)
+        return (self.hello_to(neighbour) for neighbour in self.neighbours)
 
-    def greeting(self, neighbour: str) -> Message:
+    def hello_to(self, neighbour: str) -> Message:
         """Introduce this agent to somebody who is, or is about to be, a neighbour."""
-        fields = {**self.agreement(), **self.introduction(), **label_set(self.agent.classes)}
+        fields = {**self.shared_settings(), **self.own_settings(), **label_set(self.agent.classes)}
         return Message(HELLO, 0, self.name, neighbour, fields=fields)
 
-    def meet(self, inbox: Mapping[str, Message]) -> None:
+    def finish_handshake(self, inbox: Mapping[str, Message]) -> None:
         """Learn who the neighbours are; refuse those that have agreed to something else."""
         missing = sorted(set(self.neighbours) - set(inbox))
         if missing:
@@ -120,14 +120,14 @@ class Node(ABC):
                 "leave them out of the graph"
             )
         for neighbour, message in inbox.items():
-            self.peers[neighbour] = self.introduced(message)
+            self.peers[neighbour] = self.check_hello(message)
         self.prepare()
 
-    def introduced(self, greeting: Message) -> dict[str, int]:
+    def check_hello(self, hello_message: Message) -> dict[str, int]:
         """Return what a neighbour says of itself; refuse one that has agreed to something else."""
         labels = label_set(self.agent.classes)
-        check_agreement(self.name, self.agreement(), labels, greeting)
-        return read_introduction(self.introduction(), greeting)
+        check_agreement(self.name, self.shared_settings(), labels, hello_message)
+        return read_introduction(self.own_settings(), hello_message)
 
     def prepare(self) -> None:
         """Build what depends on the neighbours' introductions."""
@@ -161,32 +161,32 @@ class Node(ABC):
 
     # Neighbours that come and go
 
-    def gain(self, neighbour: str, greeting: Message) -> None:
+    def add_neighbour(self, neighbour: str, hello_message: Message) -> None:
         """Meet a neighbour that has come later; the other edges stay as they are."""
-        self.peers[neighbour] = self.introduced(greeting)
+        self.peers[neighbour] = self.check_hello(hello_message)
         self.neighbours = tuple(sorted({*self.neighbours, neighbour}))
         self.prepare_edge(neighbour)
 
-    def lose(self, neighbour: str) -> None:
+    def remove_neighbour(self, neighbour: str) -> None:
         """Forget a neighbour; the other edges stay as they are."""
         self.neighbours = tuple(j for j in self.neighbours if j != neighbour)
-        del self.peers[neighbour], self.ends[neighbour]
+        del self.peers[neighbour], self.endpoints[neighbour]
 
     @torch.no_grad()
     def fit_whitening(self) -> None:
         """Whiten by the pilots alone, as an agent does that has not trained with the others."""
         self.whitening.fit(self.pilot_latents())
 
-    def glue(self, neighbour: str, own: Tensor, received: Tensor) -> None:
+    def fit_endpoint(self, neighbour: str, own: Tensor, received: Tensor) -> None:
         """Fit this end of an edge from all pilots: own white latents, and what has arrived."""
-        end = self.ends[neighbour]
-        end.fit(end.cross(own, received), 0)
+        endpoint = self.endpoints[neighbour]
+        endpoint.fit(endpoint.cross(own, received), 0)
 
-    def assist(self, round: int, neighbour: str) -> Iterator[Message]:
+    def serve(self, round: int, neighbour: str) -> Iterator[Message]:
         """Say what `send` says, to one neighbour that trains while this agent rests."""
         return iter(())
 
-    def follow(self, round: int, inbox: Mapping[str, Message]) -> None:
+    def refit(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Refit the maps of the edges to these neighbours, and let them change nothing else."""
 
     # Communication
@@ -204,13 +204,15 @@ class Node(ABC):
         If its channel is noisy the noise is always the same: it follows from the run's seed and
         the two names.
         """
-        return self.arriving(self.ends[neighbour].outgoing(self.whitening.eval()(z)), neighbour)
+        return self.apply_channel(
+            self.endpoints[neighbour].outgoing(self.whitening.eval()(z)), neighbour
+        )
 
     def interpret(self, received: Tensor, neighbour: str) -> Tensor:
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
-        return self.whitening.eval().colour(self.ends[neighbour].incoming(received))
+        return self.whitening.eval().colour(self.endpoints[neighbour].incoming(received))
 
-    def arriving(self, sent: Tensor, neighbour: str, *moment: int | str) -> Tensor:
+    def apply_channel(self, sent: Tensor, neighbour: str, *moment: int | str) -> Tensor:
         """Return what the channel to a neighbour makes of what is sent.
 
         Args:
@@ -223,13 +225,13 @@ class Node(ABC):
         if channel is None or (moment and channel.when == "inference"):
             return sent
         return channel.carry(
-            sent, generator(self.setting.seed, self.name, neighbour, *moment, "channel")
+            sent, generator(self.context.seed, self.name, neighbour, *moment, "channel")
         )
 
     def forward(self, received: Tensor, sender: str, receiver: str) -> Tensor:
         """Return what leaves for one neighbour when what another transmitted is passed on to it."""
-        carried = self.ends[receiver].outgoing(self.ends[sender].incoming(received))
-        return self.arriving(carried, receiver)
+        carried = self.endpoints[receiver].outgoing(self.endpoints[sender].incoming(received))
+        return self.apply_channel(carried, receiver)
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""
@@ -247,7 +249,7 @@ class Node(ABC):
 
     # Shared steps
 
-    def accepted(
+    def valid_messages(
         self,
         round: int,
         kind: str,
@@ -278,7 +280,7 @@ class Node(ABC):
 
         A frozen encoder does so once.
         """
-        inputs = self.setting.pilots.of(self.name)
+        inputs = self.context.pilots.of(self.name)
         if not self.agent.frozen:
             return encode_pilots(self.agent, inputs if indices is None else inputs[indices], round)
         if self._frozen_latents is None:

@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sheafed.domain.channels import Channel
-from sheafed.domain.messages import Message, TensorSpec
+from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.linalg.running_zca import RunningZCA
-from sheafed.methods.maps import PlainEnd, solve
-from sheafed.methods.node import ALIGNMENT, Node, Setting, latent_dtype
+from sheafed.methods.endpoints import PlainEndpoint, solve
+from sheafed.methods.node import ALIGNMENT, Node, NodeContext, latent_dtype
+from sheafed.transport.message import Message, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class NonCooperative:
             of its communication accuracy when data are shifted; training is the same, and a run
             measures both when it ends.
         shrinkage: of the covariance before whitening.
-        channel: over which latents are transmitted, see `sheafed.domain.channels`.
+        channel: over which latents are transmitted, see `sheafed.channels`.
     """
 
     whitening: Literal["pilots", "private"] = "pilots"
@@ -43,9 +43,9 @@ class NonCooperative:
         """What tables call it."""
         return "Non-cooperative"
 
-    def node(self, setting: Setting) -> NonCooperativeNode:
+    def node(self, context: NodeContext) -> NonCooperativeNode:
         """Return the program of one agent."""
-        return NonCooperativeNode(self, setting)
+        return NonCooperativeNode(self, context)
 
 
 class PostHocNode(Node):
@@ -53,14 +53,14 @@ class PostHocNode(Node):
 
     def __init__(
         self,
-        setting: Setting,
+        context: NodeContext,
         whitening: Literal["pilots", "private"],
         shrinkage: float,
         channel: Channel | None = None,
     ) -> None:
-        dtype = latent_dtype(setting.agent)
-        self.zca = RunningZCA(setting.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
-        super().__init__(setting, self.zca, channel)
+        dtype = latent_dtype(context.agent)
+        self.zca = RunningZCA(context.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
+        super().__init__(context, self.zca, channel)
         self.source = whitening
         self._white: Tensor | None = None
 
@@ -68,9 +68,9 @@ class PostHocNode(Node):
         """Build this agent's end of an edge."""
         is_head = self.edge(neighbour).head == self.name
         other = self.peers[neighbour]["dimension"]
-        end = PlainEnd(self.agent.dimension, other, is_head=is_head, solver=solve)
-        end.map = end.map.to(latent_dtype(self.agent))
-        self.ends[neighbour] = end
+        endpoint = PlainEndpoint(self.agent.dimension, other, is_head=is_head, solver=solve)
+        endpoint.map = endpoint.map.to(latent_dtype(self.agent))
+        self.endpoints[neighbour] = endpoint
 
     def fit_whitening(self) -> None:
         """Whiten by the pilots, or by the private data."""
@@ -84,20 +84,21 @@ class PostHocNode(Node):
         self._fit_whitening(pilots)
         self._white = self.zca(pilots)
         for j in self.neighbours:
-            latents = self.arriving(self._white, j, round, ALIGNMENT)
+            latents = self.apply_channel(self._white, j, round, ALIGNMENT)
             yield Message(ALIGNMENT, round, self.name, j, {"latents": latents})
 
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Solve (P2a) and (P2b) on all pilots."""
         if self._white is None:
             raise InputError(f"agent {self.name!r}: align() comes after alignment_messages()")
-        dtype, total = self._white.dtype, self.setting.pilots.total
+        dtype, total = self._white.dtype, self.context.pilots.total
         specs = {
-            j: {"latents": TensorSpec(dtype, (total, end.width))} for j, end in self.ends.items()
+            j: {"latents": TensorSpec(dtype, (total, endpoint.width))}
+            for j, endpoint in self.endpoints.items()
         }
-        for j, message in self.accepted(round, ALIGNMENT, inbox, specs).items():
-            end = self.ends[j]
-            end.fit(end.cross(self._white, message.tensors["latents"]), round)
+        for j, message in self.valid_messages(round, ALIGNMENT, inbox, specs).items():
+            endpoint = self.endpoints[j]
+            endpoint.fit(endpoint.cross(self._white, message.tensors["latents"]), round)
         self._white = None
 
     def _fit_whitening(self, pilots: Tensor) -> None:
@@ -110,8 +111,8 @@ class NonCooperativeNode(PostHocNode):
 
     neighbours_may_change = True
 
-    def __init__(self, method: NonCooperative, setting: Setting) -> None:
-        super().__init__(setting, method.whitening, method.shrinkage, method.channel)
+    def __init__(self, method: NonCooperative, context: NodeContext) -> None:
+        super().__init__(context, method.whitening, method.shrinkage, method.channel)
 
     def send(self, round: int) -> Iterator[Message]:
         """Send nothing."""
@@ -121,7 +122,7 @@ class NonCooperativeNode(PostHocNode):
         """Take one step on the own objective, if there is anything to train."""
         if not self.agent.learns:
             return {}
-        with self.agent.own_randomness():
+        with self.agent.rng_context():
             loss = self.local_loss(round)
-            self.agent.descend(loss)
+            self.agent.optimizer_step(loss)
         return {"loss": float(loss.detach())}

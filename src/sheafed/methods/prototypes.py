@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sheafed.domain.agent import Agent
-from sheafed.domain.messages import Message, TensorSpec
-from sheafed.domain.samples import Batch
+from sheafed.agents.agent import Agent
+from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
+from sheafed.methods.local_steps import check_loss
 from sheafed.methods.node import ROUND, Node, count_classes, logger
-from sheafed.methods.steps import check_loss
+from sheafed.transport.message import Message, TensorSpec
 
 
 def class_sums(vectors: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -128,7 +128,7 @@ def listen(node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, M
         return
     specs = dict.fromkeys(node.neighbours, prototypes.specs())
     heard = {}
-    for j, message in node.accepted(round, ROUND, inbox, specs).items():
+    for j, message in node.valid_messages(round, ROUND, inbox, specs).items():
         counts = message.tensors["counts"]
         # Counts up to here cannot overflow in a sum over any network.
         if int(counts.min()) >= 0 and int(counts.max()) < 2**40:

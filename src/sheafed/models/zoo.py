@@ -22,7 +22,7 @@ class AgentSpec:
     encoder: tuple[int, ...]
     head: tuple[int, ...]
     dropout: float = 0.0
-    targets: tuple[int, ...] = ()
+    target_classes: tuple[int, ...] = ()
     kind: str = "cnn"
     batch_norm: bool = True
 
@@ -87,6 +87,6 @@ def bottleneck_pair(d: int) -> tuple[AgentSpec, AgentSpec]:
         raise InputError(f"d must be one of {', '.join(map(str, BOTTLENECKS))}, got {d}")
     first, second = _PAIRS[d]
     return (
-        AgentSpec(*first, dropout=0.3, targets=(4, 5, 6, 7, 8, 9)),
-        AgentSpec(*second, dropout=0.1, targets=(0, 1, 2, 3, 4, 5)),
+        AgentSpec(*first, dropout=0.3, target_classes=(4, 5, 6, 7, 8, 9)),
+        AgentSpec(*second, dropout=0.1, target_classes=(0, 1, 2, 3, 4, 5)),
     )

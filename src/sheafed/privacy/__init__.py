@@ -1,18 +1,18 @@
 """What leaks: attacks on what agents transmit, and how much privacy noise leaves."""
 
-from sheafed.privacy.eavesdropping import Eavesdropper
-from sheafed.privacy.inversion import Decoder, relative_error, train_decoder
-from sheafed.privacy.membership import Membership, logistic_attack, threshold_attack
-from sheafed.privacy.probes import (
+from sheafed.privacy.accounting import Spent, spent
+from sheafed.privacy.attacks import (
     Inversion,
     invert,
     invert_as_neighbour,
-    membership_by_beliefs,
     membership_by_latents,
+    membership_by_probabilities,
     transmitted,
     understood,
 )
-from sheafed.privacy.spending import Spent, spent
+from sheafed.privacy.eavesdropping import Eavesdropper
+from sheafed.privacy.inversion import Decoder, relative_error, train_decoder
+from sheafed.privacy.membership_inference import Membership, logistic_attack, threshold_attack
 
 __all__ = [
     "Decoder",
@@ -23,7 +23,7 @@ __all__ = [
     "invert",
     "invert_as_neighbour",
     "logistic_attack",
-    "membership_by_beliefs",
+    "membership_by_probabilities",
     "membership_by_latents",
     "relative_error",
     "spent",

@@ -7,15 +7,15 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from sheafed.domain.messages import Message
 from sheafed.errors import EmptyInputError, InputError
-from sheafed.exchange import decode
 from sheafed.methods.node import ROUND
-from sheafed.methods.sheaf_node import SheafNode
+from sheafed.methods.sheaf_frl.node import SheafFRLNode
+from sheafed.transport import decode
+from sheafed.transport.message import Message
 
 
 class Eavesdropper:
-    """Remembers what crossed one edge lately: `LocalExchange(names, tap=eavesdropper)`.
+    """Remembers what crossed one edge lately: `LocalTransport(names, tap=eavesdropper)`.
 
     Args:
         sender: whose messages.
@@ -34,7 +34,7 @@ class Eavesdropper:
         if message.kind == ROUND and (message.sender, message.receiver) == self._edge:
             self._heard.append(message)
 
-    def pilots(self, node: SheafNode) -> tuple[Tensor, Tensor]:
+    def pilots(self, node: SheafFRLNode) -> tuple[Tensor, Tensor]:
         """Return which pilots were heard of, `(n,)`, and the mean of what was, `(n, width)`.
 
         Args:
@@ -43,14 +43,14 @@ class Eavesdropper:
         """
         if not self._heard:
             raise EmptyInputError(f"nothing was heard from {self._edge[0]!r} to {self._edge[1]!r}")
-        total = node.setting.pilots.total
+        total = node.context.pilots.total
         sums = torch.zeros(total, self._heard[0].tensors["latents"].shape[1], dtype=node.dtype)
         counts = torch.zeros(total, 1, dtype=node.dtype)
         for message in self._heard:
             selection = node.policy.select(message.round)
             if selection.groups is not None:
                 raise InputError("prototype pilots are means of inputs: there is none to pair with")
-            tensors = node.wire.unpack(message, "latents", "all").tensors
+            tensors = node.codec.unpack(message, "latents", "all").tensors
             sums[selection.indices] += tensors["latents"]
             counts[selection.indices] += 1
             if "all" in tensors:

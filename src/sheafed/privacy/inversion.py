@@ -7,9 +7,9 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from sheafed.domain.seeds import generator
 from sheafed.errors import ShapeError
 from sheafed.linalg.checks import check_matrix
+from sheafed.seeds import generator
 
 HELD_OUT = 0.2
 """The fraction of pilots that decides when the attacker stops training."""

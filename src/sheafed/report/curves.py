@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from sheafed.report import style
 from sheafed.report.charts import AXIS, figure_of, finite
-from sheafed.report.rundata import Record, RunData
+from sheafed.report.run_reader import Record, RunFiles
 from sheafed.report.style import escape, number, size
 
 Over = Literal["epochs", "bytes"]
@@ -18,11 +18,11 @@ OVERS: tuple[Over, ...] = ("epochs", "bytes")
 NAMES = {
     "private_accuracy": "Private",
     "communication_accuracy": "Communication",
-    "communication_ceiling": "Ceiling",
+    "oracle_accuracy": "Ceiling",
     "misalignment": "Misalignment",
     "loss": "Objective: task loss",
     "penalty": "Objective: penalty",
-    "belief_loss": "Objective: belief loss",
+    "distillation_loss": "Objective: belief loss",
     "validation_private_accuracy": "Private (validation)",
     "validation_communication_accuracy": "Communication (validation)",
 }
@@ -34,9 +34,9 @@ _NOT_DRAWN = (
 )
 
 
-def panels(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...]]]:
+def panels(runs: Sequence[RunFiles]) -> list[tuple[str, tuple[str, ...]]]:
     """Return the curves to draw: a title, and the keys of the records that share its axes."""
-    accuracy = ("private_accuracy", "communication_accuracy", "communication_ceiling")
+    accuracy = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
     first: list[tuple[str, tuple[str, ...]]] = (
         [("Accuracy on test data", accuracy)]
         if len(runs) == 1
@@ -57,7 +57,7 @@ def panels(runs: Sequence[RunData]) -> list[tuple[str, tuple[str, ...]]]:
     ]
 
 
-def curves(runs: Sequence[RunData], keys: Sequence[str], over: Over) -> go.Figure:
+def curves(runs: Sequence[RunFiles], keys: Sequence[str], over: Over) -> go.Figure:
     """Draw some metrics of all runs: one run has a colour per metric, several one per run."""
     several = len(runs) > 1
     figure = figure_of(
@@ -88,7 +88,7 @@ def curves(runs: Sequence[RunData], keys: Sequence[str], over: Over) -> go.Figur
         **AXIS,
     )
     figure.update_yaxes(**AXIS)
-    if all("accuracy" in key or "ceiling" in key for key in keys):
+    if all("accuracy" in key or "oracle_accuracy" in key for key in keys):
         figure.update_yaxes(range=_accuracy_axis(runs))
     return figure
 
@@ -100,9 +100,9 @@ def _describe_record(name: str, key: str, record: Record) -> str:
     )
 
 
-def _accuracy_axis(runs: Sequence[RunData]) -> list[float]:
+def _accuracy_axis(runs: Sequence[RunFiles]) -> list[float]:
     """Return one range for all accuracies, so that panels side by side compare."""
-    keys = ("private_accuracy", "communication_accuracy", "communication_ceiling")
+    keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
     values = finite(record.get(key) for run in runs for record in run.records for key in keys)
     lowest = min(values, default=0.0)
     return [max(-0.02, math.floor(lowest * 10) / 10 - 0.02), 1.02]

@@ -15,20 +15,20 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from sheafed.atomic_io import write_atomically
 from sheafed.errors import ReportError
-from sheafed.files import write_atomically
 from sheafed.report import style
+from sheafed.report.config_summary import particulars
 from sheafed.report.curves import OVERS, curves, panels
-from sheafed.report.heat import VIEWS, accuracy_range, heat_map, loss_limit
-from sheafed.report.network import misalignment_limit, network
-from sheafed.report.particulars import particulars
-from sheafed.report.rundata import Record, RunData
+from sheafed.report.graph_figure import misalignment_limit, network
+from sheafed.report.heatmap import VIEWS, accuracy_range, heatmap, loss_limit
+from sheafed.report.run_reader import Record, RunFiles
 from sheafed.report.traffic import traffic_by_edge, traffic_by_round
 
 HEADLINES = (
     ("private_accuracy", "Private", "mean accuracy of agents on their own test data"),
     ("communication_accuracy", "Communication", "mean accuracy on the latents of neighbours"),
-    ("communication_ceiling", "Ceiling", "receivers encode the senders' inputs themselves"),
+    ("oracle_accuracy", "Ceiling", "receivers encode the senders' inputs themselves"),
     ("misalignment", "Misalignment", "mean residual of the edges on the pilots, 0 is perfect"),
     ("bytes_sent", "MiB sent", "by all agents, headers included"),
     ("epochs", "Epochs", "done"),
@@ -36,7 +36,7 @@ HEADLINES = (
 )
 
 
-def write_report(runs: Sequence[RunData], path: str | Path) -> None:
+def write_report(runs: Sequence[RunFiles], path: str | Path) -> None:
     """Write the page about some runs to `path`; directories are made."""
     path = Path(path)
     content = page(runs).encode()
@@ -50,7 +50,7 @@ def write_report(runs: Sequence[RunData], path: str | Path) -> None:
         ) from problem
 
 
-def page(runs: Sequence[RunData]) -> str:
+def page(runs: Sequence[RunFiles]) -> str:
     """Return the page; equal runs give equal pages."""
     plotly, script = get_plotlyjs(), _part("page.js")
     titles = [title for title, _ in panels(runs)]
@@ -80,7 +80,7 @@ def page(runs: Sequence[RunData]) -> str:
     )
 
 
-def _figures(runs: Sequence[RunData]) -> dict[str, go.Figure]:
+def _figures(runs: Sequence[RunFiles]) -> dict[str, go.Figure]:
     """Return all figures; a place of the page names one by a key with the choices filled in."""
     accuracies = accuracy_range(runs)
     misalignments, losses = misalignment_limit(runs), loss_limit(runs)
@@ -88,7 +88,7 @@ def _figures(runs: Sequence[RunData]) -> dict[str, go.Figure]:
     for k, run in enumerate(runs):
         found[f"network/{k}"] = network(run, accuracies, misalignments)
         for view in VIEWS:
-            found[f"heat/{k}/{view}"] = heat_map(run, view, accuracies, losses)
+            found[f"heat/{k}/{view}"] = heatmap(run, view, accuracies, losses)
         if run.ledger is not None and len(run.ledger) > 0:
             found[f"edges/{k}"] = traffic_by_edge(run)
             found[f"rounds/{k}"] = traffic_by_round(run)
@@ -104,7 +104,7 @@ def _json(found: dict[str, go.Figure]) -> str:
     return ("{" + ",\n".join(entries) + "}").replace("<", "\\u003c")
 
 
-def _each(runs: Iterable[RunData], render: Any) -> str:
+def _each(runs: Iterable[RunFiles], render: Any) -> str:
     """Return something of every run; the script shows that of the chosen one."""
     return "".join(
         f'<div data-run="{k}"{" hidden" if k else ""}>{render(run)}</div>'
@@ -112,12 +112,12 @@ def _each(runs: Iterable[RunData], render: Any) -> str:
     )
 
 
-def _option(k: int, run: RunData) -> str:
+def _option(k: int, run: RunFiles) -> str:
     mark = "" if run.finished else " (unfinished)"
     return f'<option value="{k}">{_text(run.label + mark)}</option>'
 
 
-def _headline(run: RunData) -> str:
+def _headline(run: RunFiles) -> str:
     cards = "".join(
         f'<div class="card"><dt>{name}</dt><dd>{_value(run, key)}</dd><p>{_text(meaning)}</p></div>'
         for key, name, meaning in HEADLINES
@@ -131,12 +131,12 @@ def _headline(run: RunData) -> str:
     )
 
 
-def _particulars(run: RunData) -> str:
+def _particulars(run: RunFiles) -> str:
     found = "; ".join(particulars(run.config or {}))
     return f'<p class="particulars">With {_text(found)}.</p>' if found else ""
 
 
-def _badge(run: RunData) -> str:
+def _badge(run: RunFiles) -> str:
     wanted = (run.config or {}).get("training", {}).get("epochs")
     done = run.headline.get("epochs", 0)
     if run.finished and (wanted is None or wanted <= done):
@@ -145,7 +145,7 @@ def _badge(run: RunData) -> str:
     return f'<span class="badge">{state} {done}{f" of {wanted}" if wanted else ""} epochs</span> '
 
 
-def _value(run: RunData, key: str) -> str:
+def _value(run: RunFiles, key: str) -> str:
     """Return a figure as people read it, with the exact one beside it for machines."""
     value = run.headline.get(key)
     if value is None:
@@ -162,7 +162,7 @@ def _shown(key: str, value: Any) -> str:
     return str(value) if key == "epochs" else style.number(value)
 
 
-def _comparison(runs: Sequence[RunData]) -> str:
+def _comparison(runs: Sequence[RunFiles]) -> str:
     if len(runs) == 1:
         return ""
     head = "".join(f"<th>{name}</th>" for _, name, _ in HEADLINES)
@@ -183,7 +183,7 @@ def _comparison(runs: Sequence[RunData]) -> str:
     )
 
 
-def _legend(runs: Sequence[RunData]) -> str:
+def _legend(runs: Sequence[RunFiles]) -> str:
     if len(runs) == 1:
         return ""
     entries = (f"<li>{_swatch(k)} {_text(run.label)}</li>" for k, run in enumerate(runs))
@@ -194,7 +194,7 @@ def _swatch(k: int) -> str:
     return f'<i class="swatch" style="background:{style.run_colour(k)}"></i>'
 
 
-def _ledger(run: RunData) -> str:
+def _ledger(run: RunFiles) -> str:
     if run.ledger is None or len(run.ledger) == 0:
         return "<p>There is no ledger, or nothing was sent.</p>"
     total, payload = run.ledger.bytes_sent(), run.ledger.payload_bytes()
@@ -218,7 +218,7 @@ def _ledger(run: RunData) -> str:
     )
 
 
-def _config(run: RunData) -> str:
+def _config(run: RunFiles) -> str:
     if run.config is None:
         return "<p>No config.json was kept: the run was started from Python.</p>"
     tables: dict[str, list[tuple[str, Any]]] = {}
@@ -237,7 +237,7 @@ def _config(run: RunData) -> str:
     )
 
 
-def _differences(runs: Sequence[RunData]) -> str:
+def _differences(runs: Sequence[RunFiles]) -> str:
     """Return the settings in which the runs differ."""
     flat = [_flat(run.config or {}) for run in runs]
     keys = [key for key in dict.fromkeys(k for f in flat for k in f) if _differ(flat, key)]

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from sheafed.exchange.ledger import Traffic
 from sheafed.report import style
 from sheafed.report.charts import AXIS, bars
-from sheafed.report.rundata import RunData
+from sheafed.report.run_reader import RunFiles
 from sheafed.report.style import escape, short, size
+from sheafed.transport.ledger import Traffic
 
 BINS = 240
 """Bars at most."""
 
 
-def traffic_by_edge(run: RunData) -> go.Figure:
+def traffic_by_edge(run: RunFiles) -> go.Figure:
     """Draw the bytes of every directed edge, payload and headers apart."""
     traffic = {} if run.ledger is None else run.ledger.per_edge()
     order = sorted(traffic, key=lambda edge: sum(traffic[edge][1:]))
@@ -40,7 +40,7 @@ def traffic_by_edge(run: RunData) -> go.Figure:
     return figure
 
 
-def traffic_by_round(run: RunData) -> go.Figure:
+def traffic_by_round(run: RunFiles) -> go.Figure:
     """Draw the bytes of every round; of a long run, means over as many rounds as a bar holds."""
     traffic = {} if run.ledger is None else run.ledger.per_round()
     last = max(traffic, default=0)

@@ -1,0 +1,262 @@
+"""One agent: its encoder, head, objective, optimiser, data and randomness, all its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from sheafed.agents.objectives import Objective, cross_entropy
+from sheafed.agents.samples import Batch, DataOrder, Samples, as_local_data
+from sheafed.errors import InputError, LatentSizeError, NonFiniteError
+from sheafed.seeds import generator
+
+CHUNK = 128
+"""How many samples are encoded at once: with 1024 the activations of small images take memory that
+the system hands out and zeroes anew each time, and encoding twice as long."""
+
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """Return the optimiser of app:exp_details."""
+    return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
+
+
+def idle_optimizer() -> Optimizer:
+    """Return an optimiser of nothing; torch refuses to make one of no parameters."""
+    return SGD([torch.zeros(0)], lr=0.0)
+
+
+class Agent:
+    """An agent of the network. Nothing has to be subclassed.
+
+    Args:
+        name: unique in the network.
+        encoder: any module; its `encode` method is used if it has one, else the call itself.
+            It must give latents `(n, d)`; d is found by a probe.
+        head: any module from latents to class scores, or none.
+        data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
+            mapping with `train` and perhaps `validation` and `test`.
+        objective: a callable of agent and batch that gives a scalar loss. If it is a module, e.g.
+            with a decoder, its parameters are trained and kept with the agent's.
+        optimizer: a torch optimiser over the parameters, or a function that makes one of them.
+        batch_size: how many samples a training step sees.
+        max_grad_norm: bound on the norm of this agent's gradient, if any.
+        stepsize: the learning rate of each step, if it is to follow a schedule.
+        frozen: keep the encoder as it is, dropout and batch norm included, for good. Its maps are
+            still fitted, neighbours are still pulled towards it, and a head still learns. An
+            encoder with neither parameters nor buffers is frozen by nature. An agent with nothing
+            to train needs no optimiser and its objective is never called.
+        classes: the names of the classes that labels 0, 1, ... stand for, if they have any.
+            Neighbours that name theirs must name the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        encoder: nn.Module,
+        head: nn.Module | None = None,
+        *,
+        data: Any,
+        objective: Objective = cross_entropy,
+        optimizer: Optimizer | MakeOptimizer = paper_optimizer,
+        batch_size: int = 64,
+        max_grad_norm: float | None = None,
+        lr_schedule: Callable[[int], float] | None = None,
+        frozen: bool = False,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+        if batch_size < 1:
+            raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise InputError(
+                f"agent {name!r}: max_grad_norm must be positive or None, got {max_grad_norm}"
+            )
+        named = () if classes is None or isinstance(classes, str) else tuple(classes)
+        if classes is not None and not (named and all(isinstance(c, str) for c in named)):
+            raise InputError(
+                f"agent {name!r}: classes must be a list of names, one per class, or None, got "
+                f"{classes!r}"
+            )
+        self.name = name
+        self.encoder = encoder
+        self.head = head
+        self.data = as_local_data(data)
+        self.objective = objective
+        self.batch_size = batch_size
+        self.max_grad_norm = max_grad_norm
+        self.lr_schedule = lr_schedule
+        self.classes = named or None
+        self.frozen = frozen or not encoder.state_dict()
+        if self.frozen:
+            encoder.eval().requires_grad_(False)
+        self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
+        self.dimension = self._probe()
+        modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
+        # A dictionary, since encoder and head may share parameters or be one module.
+        self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
+        if isinstance(optimizer, Optimizer):
+            self.optimizer = optimizer
+        else:
+            self.optimizer = optimizer(self.parameters) if self.learns else idle_optimizer()
+        self.start(seed=0)
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything of this agent is trained."""
+        return any(parameter.requires_grad for parameter in self.parameters)
+
+    def start(self, seed: int) -> None:
+        """Derive this agent's random streams from a seed, its name and their purpose."""
+        self.steps = 0
+        self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
+        self._noise = generator(seed, self.name, "noise").get_state()
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return the latents `(n, d)` of some inputs, in whatever mode the encoder is."""
+        latents = self._encode(inputs)
+        if latents.ndim != 2 or latents.shape[-1] != self.dimension:
+            raise LatentSizeError(
+                f"agent {self.name!r}: the encoder gave latents of shape {tuple(latents.shape)} "
+                f"for {len(inputs)} inputs, expected ({len(inputs)}, {self.dimension}); its "
+                "latent size may not change"
+            )
+        return latents
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Encode deterministically: dropout off, batch norm on running statistics."""
+        modules = [m for top in (self.encoder, self.head) if top is not None for m in top.modules()]
+        modes = [m.training for m in modules]
+        try:
+            for module in modules:
+                module.training = False
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+
+    @contextmanager
+    def rng_context(self) -> Iterator[None]:
+        """Let dropout and augmentation draw from this agent's stream, not from a shared one."""
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self._noise)
+        try:
+            yield
+        finally:
+            self._noise = torch.get_rng_state()
+            torch.set_rng_state(outside)
+
+    @torch.no_grad()
+    def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
+        """Return the latents `(n, d)` of all samples, encoded deterministically, and targets."""
+        latents, targets = [], []
+        with self.inference():
+            for start in range(0, len(samples), CHUNK):
+                batch = samples.batch(torch.arange(start, min(start + CHUNK, len(samples))))
+                latents.append(self.encode(batch.inputs))
+                targets.append(batch.targets)
+        known = [t for t in targets if t is not None]
+        return torch.cat(latents), torch.cat(known) if known else None
+
+    def next_batch(self) -> Batch:
+        """Return the next training batch of this agent's own order."""
+        return self.data.train.batch(self.order.next())
+
+    def optimizer_step(self, loss: Tensor) -> None:
+        """Take one optimiser step on a scalar loss."""
+        self.begin_step()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.finish_step()
+
+    def begin_step(self) -> None:
+        """Clear the gradient; between this and `finish_step` any losses may go backward.
+
+        A loss that went forward in inference mode must go backward before the next training-mode
+        pass: that one moves batch norm's running statistics in place, which autograd does not
+        notice, and the earlier pass would get the gradient of other statistics.
+        """
+        if self.lr_schedule is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr_schedule(self.steps)
+        for parameter in self.parameters:  # also those that the optimiser does not own
+            parameter.grad = None
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def finish_step(self) -> None:
+        """Clip the accumulated gradient and let the optimiser take it."""
+        if self.max_grad_norm is not None:
+            norm = nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
+            if not bool(torch.isfinite(norm)):
+                raise NonFiniteError(
+                    f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
+                    f"{norm.item()}; lower the learning rate, or look at the data"
+                )
+        self.optimizer.step()
+        self.steps += 1
+
+    def weights(self) -> dict[str, Any]:
+        """Return what a trained agent is used with."""
+        return {
+            "encoder": dict(self.encoder.state_dict()),
+            "head": None if self.head is None else dict(self.head.state_dict()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that changes in training."""
+        return {
+            **self.weights(),
+            "objective": (
+                dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
+            ),
+            "optimizer": self.optimizer.state_dict(),
+            "noise": self._noise,
+            "position": self.order.position,
+            "steps": self.steps,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state` returned, after `start` with the same seed."""
+        self.encoder.load_state_dict(state["encoder"])
+        if self.head is not None:
+            self.head.load_state_dict(state["head"])
+        if isinstance(self.objective, nn.Module):
+            self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._noise = state["noise"]
+        self.order.seek(state["position"])
+        self.steps = state["steps"]
+
+    def _probe(self) -> int:
+        inputs = self.data.train.batch(torch.arange(min(2, len(self.data.train)))).inputs
+        try:
+            with self.inference(), torch.no_grad():
+                latents = self._encode(inputs)
+        except (RuntimeError, TypeError, ValueError) as problem:
+            raise InputError(
+                f"agent {self.name!r}: the encoder cannot take its training inputs, "
+                f"{inputs.dtype} of shape {tuple(inputs.shape)}: {problem}"
+            ) from problem
+        if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != len(inputs):
+            found = tuple(latents.shape) if isinstance(latents, Tensor) else type(latents).__name__
+            raise LatentSizeError(
+                f"agent {self.name!r}: the encoder must give latents (n, d); for inputs of shape "
+                f"{tuple(inputs.shape)} it gave {found}; flatten or pool its output"
+            )
+        if not bool(torch.isfinite(latents).all()):
+            raise NonFiniteError(
+                f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
+                "data; look at the data and the initial weights"
+            )
+        self.dtype = latents.dtype
+        return int(latents.shape[-1])
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, d={self.dimension}, {len(self.data.train)} training samples)"

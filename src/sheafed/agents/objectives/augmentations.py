@@ -1,0 +1,115 @@
+"""Random changes of small images that keep what they show.
+
+They draw from torch's global stream, which is the agent's own while its objective runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sheafed.errors import InputError, ShapeError
+
+if TYPE_CHECKING:
+    from sheafed.agents.agent import Agent
+
+Augment = Callable[[Tensor], Tensor]
+"""From inputs `(n, ...)` to others of the same shape that show the same."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Turn, shift, erase a part of and add noise to every image `(n, c, h, w)` by itself.
+
+    Args:
+        shift: the largest, in both directions, as a fraction of the image; in whole pixels.
+        rotation: the largest, to both sides, in degrees.
+        erasing: the side of a square that is blanked, as a fraction of the image.
+        noise: the standard deviation of Gaussian noise; alone, it suits inputs of any shape.
+    """
+
+    shift: float = 0.125
+    rotation: float = 10.0
+    erasing: float = 0.25
+    noise: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name, most in (("shift", 1), ("rotation", 180), ("erasing", 1), ("noise", math.inf)):
+            value = getattr(self, name)
+            if not (0 <= value <= most and math.isfinite(value)):
+                raise InputError(f"{name} must be a number from 0 to {most}, got {value}")
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return the images, changed."""
+        if (self.shift or self.rotation or self.erasing) and images.ndim != 4:
+            raise ShapeError(
+                "only images (n, c, h, w) can be shifted, turned or erased in part, got inputs of "
+                f"shape {tuple(images.shape)}; keep the images' shape and flatten them in the "
+                "encoder, or give Augmentation(shift=0, rotation=0, erasing=0), or your own"
+            )
+        n, size = len(images), torch.tensor(images.shape[2:])
+        if n == 0:  # which grid_sample refuses
+            return images
+        if self.shift or self.rotation:
+            angles = math.radians(self.rotation) * (2 * torch.rand(n) - 1)
+            most = (self.shift * size).round()
+            offsets = (torch.rand(n, 2) * (2 * most + 1)).floor() - most
+            images = warp(images, angles, offsets)
+        if self.erasing:
+            sides = (self.erasing * size).round().long()
+            corners = (torch.rand(n, 2) * (size - sides + 1)).long()
+            images = erase(images, corners, sides)
+        if self.noise:
+            images = images + self.noise * torch.randn_like(images)
+        return images
+
+
+def warp(images: Tensor, angles: Tensor, offsets: Tensor) -> Tensor:
+    """Turn images `(n, c, h, w)` about their centre, then shift them; what comes in is 0.
+
+    Args:
+        images: interpolated linearly.
+        angles: `(n,)` in radians, clockwise.
+        offsets: `(n, 2)` in pixels, downwards and to the right.
+    """
+    h, w = images.shape[2:]
+    cos, sin, (down, right) = angles.cos(), angles.sin(), offsets.unbind(1)
+    # Where each pixel comes from, in the units of grid_sample: an image reaches from -1 to 1.
+    theta = torch.stack(
+        [
+            torch.stack([cos, sin * h / w, -2 * (cos * right + sin * down) / w], dim=1),
+            torch.stack([-sin * w / h, cos, -2 * (cos * down - sin * right) / h], dim=1),
+        ],
+        dim=1,
+    ).to(images)
+    grid = torch.nn.functional.affine_grid(theta, list(images.shape), align_corners=False)
+    return torch.nn.functional.grid_sample(images, grid, align_corners=False)
+
+
+def erase(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
+    """Blank a rectangle of every image `(n, c, h, w)`.
+
+    Args:
+        images: left as they are; a copy is returned.
+        corners: `(n, 2)`, the uppermost row and the leftmost column of each.
+        sides: `(2,)`, its height and width.
+    """
+    within = []
+    for axis in (0, 1):
+        places = torch.arange(images.shape[2 + axis])
+        first = corners[:, axis, None]
+        within.append((places >= first) & (places < first + sides[axis]))
+    inside = within[0][:, None, :, None] & within[1][:, None, None, :]
+    return images.masked_fill(inside.to(images.device), 0)
+
+
+def encode_two_views(agent: Agent, augment: Augment, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the latents `(n, d)` of two augmentations of the same inputs, encoded at once."""
+    first, second = agent.encode(torch.cat([augment(inputs), augment(inputs)])).chunk(2)
+    return first, second

@@ -1,0 +1,36 @@
+"""Learning from labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.samples import Batch
+from sheafed.errors import InputError
+
+if TYPE_CHECKING:
+    from sheafed.agents.agent import Agent
+
+
+def cross_entropy(agent: Agent, batch: Batch) -> Tensor:
+    r"""Return $\mathcal L_i = \frac1n \sum_n \ell(h(f(x^n)), y^n)$ (eq. local-loss-supervised)."""
+    head, targets = head_and_targets(agent, batch)
+    return nn.functional.cross_entropy(head(agent.encode(batch.inputs)), targets)
+
+
+def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
+    r"""Return $-\frac1n \sum_n \sum_c b^n_c \log \mathrm{softmax}(logits^n)_c$."""
+    return -(probabilities * torch.log_softmax(logits, dim=-1)).sum(-1).mean()
+
+
+def head_and_targets(agent: Agent, batch: Batch) -> tuple[nn.Module, Tensor]:
+    """Return what learning from labels needs; an agent that lacks it is an error."""
+    if agent.head is None or batch.targets is None:
+        missing = "head" if agent.head is None else "labels"
+        raise InputError(
+            f"agent {agent.name!r} has no {missing}, which cross-entropy needs; give it some, or "
+            "an objective of its own"
+        )
+    return agent.head, batch.targets

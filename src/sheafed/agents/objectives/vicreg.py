@@ -1,0 +1,89 @@
+"""VICReg (Bardes, Ponce and LeCun, ICLR 2022): variance, invariance and covariance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.objectives.augmentations import Augment, Augmentation, encode_two_views
+from sheafed.agents.samples import Batch
+from sheafed.errors import ShapeError
+
+if TYPE_CHECKING:
+    from sheafed.agents.agent import Agent
+
+EPSILON = 1e-4
+"""Within the square root of a variance, whose derivative at 0 is not finite."""
+
+
+def invariance_term(first: Tensor, second: Tensor) -> Tensor:
+    r"""Return $\frac{1}{n d} \sum_k \|z_k - z'_k\|^2$ of embeddings `(n, d)`."""
+    return (first - second).square().mean()
+
+
+def variance_term(embeddings: Tensor) -> Tensor:
+    r"""Return $\frac1d \sum_j \max(0, 1 - \sqrt{\mathrm{Var}(z^j) + \epsilon})$."""
+    deviations = (_checked(embeddings).var(0) + EPSILON).sqrt()
+    return torch.relu(1 - deviations).mean()
+
+
+def covariance_term(embeddings: Tensor) -> Tensor:
+    r"""Return $\frac1d \sum_{i \neq j} C_{ij}^2$ with $C$ the covariance of the coordinates."""
+    n, d = _checked(embeddings).shape
+    centred = embeddings - embeddings.mean(0)
+    covariance = centred.mT @ centred / (n - 1)
+    return (covariance.square().sum() - covariance.diagonal().square().sum()) / d
+
+
+class VICReg(nn.Module):
+    r"""Make two views of an input alike, while embeddings vary and their coordinates do not agree.
+
+    $\lambda s(Z, Z') + \frac\mu2 (v(Z) + v(Z')) + \nu (c(Z) + c(Z'))$ with the terms above: the
+    authors' published code, where $s$ is averaged over coordinates and $v$ over the views, and
+    their weights 25, 25 and 1, divided by 25 so that the loss is of the size of others.
+
+    Args:
+        expander: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((128, 128),
+            inputs=(d,))`. Without one latents themselves would have to forget all that
+            augmentation changes; `nn.Identity()` does so.
+        augment: what makes a view of inputs.
+        invariance: $\lambda$.
+        variance: $\mu$.
+        covariance: $\nu$.
+    """
+
+    def __init__(
+        self,
+        expander: nn.Module,
+        augment: Augment | None = None,
+        *,
+        invariance: float = 1.0,
+        variance: float = 1.0,
+        covariance: float = 0.04,
+    ) -> None:
+        super().__init__()
+        self.expander = expander
+        self.augment = augment or Augmentation()
+        self.weights = (invariance, variance, covariance)
+
+    def forward(self, agent: Agent, batch: Batch) -> Tensor:
+        """Return the loss of two views of the batch."""
+        views = encode_two_views(agent, self.augment, batch.inputs)
+        first, second = (self.expander(latents) for latents in views)
+        invariance, variance, covariance = self.weights
+        return (
+            invariance * invariance_term(first, second)
+            + variance * (variance_term(first) + variance_term(second)) / 2
+            + covariance * (covariance_term(first) + covariance_term(second))
+        )
+
+
+def _checked(embeddings: Tensor) -> Tensor:
+    if embeddings.ndim != 2 or len(embeddings) < 2:
+        raise ShapeError(
+            f"a variance needs embeddings (n, d) of at least two inputs, got "
+            f"{tuple(embeddings.shape)}; give larger batches, or an expander that gives (n, d)"
+        )
+    return embeddings

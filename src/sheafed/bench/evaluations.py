@@ -1,0 +1,29 @@
+"""What an evaluation costs, in rounds of training."""
+
+from __future__ import annotations
+
+from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.networks import zoo
+from sheafed.evaluation.evaluation import evaluate
+from sheafed.methods import SheafFRL
+
+
+def evaluations(repeats: int) -> list[Measurement]:
+    """Compare an evaluation of the 15 agents, both directions of 42 edges, with a round."""
+    network = zoo(SheafFRL())
+    network.step()
+    evaluate(network.nodes, "test", oracle=False)
+    seconds = interleaved(
+        {
+            "round": network.step,
+            "accuracies": lambda: evaluate(network.nodes, "test", oracle=False),
+            "with ceilings": lambda: evaluate(network.nodes, "test", oracle=True),
+        },
+        repeats,
+        warm_up=0,
+    )
+    what = "an evaluation of 15 agents, in rounds"
+    return [
+        Measurement(4, what, 2.0, ratio(seconds, "accuracies", "round"), raw=seconds),
+        Measurement(4, f"{what}, with ceilings", 9.0, ratio(seconds, "with ceilings", "round")),
+    ]

@@ -1,0 +1,26 @@
+"""What a training of the 15 agents needs beside its data."""
+
+from __future__ import annotations
+
+from sheafed.bench.measurement import Measurement
+from sheafed.bench.networks import zoo
+from sheafed.evaluation.evaluation import evaluate
+from sheafed.methods import SheafFRL
+from sheafed.training.run import peak_memory
+
+TRAIN, TEST = 3360, 420
+"""As many as on MNIST."""
+
+
+def memory(rounds: int, pilots: int) -> list[Measurement]:
+    """Take rounds before and after an evaluation, and look at the peak of this process."""
+    network = zoo(SheafFRL(), train=TRAIN, test=TEST, pilots=pilots)
+    for _ in range(rounds):
+        network.step()
+    evaluate(network.nodes, "test", oracle=False)  # ceilings take time, and no more memory
+    for _ in range(rounds):
+        network.step()
+    data = 28 * 28 * (15 * (TRAIN + TEST) + 4 * pilots)
+    above = (peak_memory() - data) / 2**30
+    what = "peak memory of a training of 15 agents, above its data"
+    return [Measurement(8, what, 1.5, above, unit="GiB", raw={"data bytes": data})]

@@ -1,0 +1,52 @@
+"""How much faster two processes are than one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sheafed.bench.measurement import Measurement
+from sheafed.errors import BenchError
+
+SAME = ("metrics.jsonl", "last.safetensors")
+
+
+def throughput(repeats: int, use: float) -> list[Measurement]:
+    """Compare an epoch of the 15 agents on MNIST in one process and in two, by the clock."""
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    outcomes = set()
+    with tempfile.TemporaryDirectory() as directory:
+        for repeat in range(repeats):
+            # There and back, so that a machine that slows down does not favour the first.
+            for processes in (1, 2) if repeat % 2 == 0 else (2, 1):
+                out = Path(directory) / f"{processes}-{repeat}"
+                seconds[processes].append(_epoch(processes, use, out))
+                outcomes.add(tuple((out / name).read_bytes() for name in SAME))
+    if len(outcomes) != 1:
+        raise BenchError("one process and two gave different results, which they must not")
+    add_neighbour = sum(seconds[1]) / sum(seconds[2])
+    what = "throughput of two processes over one, 15 agents, same results"
+    raw = {f"{count} processes": times for count, times in seconds.items()}
+    return [Measurement(3, what, 1.7, add_neighbour, at_most=False, raw=raw)]
+
+
+def _epoch(processes: int, use: float, out: Path) -> float:
+    """Return the seconds of an epoch, without those that the processes take to start."""
+    command = [sys.executable, "-m", "sheafed", "run", "fifteen", "--out", str(out)]
+    changes = (
+        "training.epochs=1",
+        "training.oracle=false",
+        f"data.train_fraction={use}",
+        "data.pilot_fraction=0.01",
+    )
+    few_tests = "data.split=[0.98, 0.01, 0.01]"  # rounds are to be measured, not evaluations
+    for change in (*changes, few_tests):
+        command += ["--set", change]
+    command += ["--processes", str(processes)] if processes > 1 else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"a run failed: {done.stderr.strip()[-500:]}")
+    return float(json.loads((out / "summary.json").read_text())["seconds"])

@@ -1,0 +1,66 @@
+"""How time and memory per agent grow with the network, at constant degree."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.networks import many
+from sheafed.methods import SheafFRL
+from sheafed.training.run import peak_memory
+
+SMALLEST = 15
+
+
+def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurement]:
+    """Compare a round per agent of larger networks with that of one of fifteen.
+
+    Args:
+        counts: their sizes.
+        repeats: rounds of each.
+        least: rounds of single agents; where a network's repeats have fewer, more are taken.
+    """
+    smallest = many(SMALLEST, SheafFRL())
+    smallest.step()
+    before = _resident()  # once: what a network leaves, the next, larger one takes
+    bytes_per_agent = {}
+    found = []
+    for count in sorted(set(counts) - {SMALLEST}):
+        gc.collect()
+        network = many(count, SheafFRL())
+        turns = max(1, count // SMALLEST)
+
+        def small_rounds(turns: int = turns) -> None:
+            for _ in range(turns):
+                smallest.step()
+
+        enough = max(repeats, least // count)
+        seconds = interleaved({"large": network.step, "small": small_rounds}, enough)
+        per_agent = {
+            "large": median(seconds["large"]) / count,
+            "small": median(seconds["small"]) / (turns * SMALLEST),
+        }
+        bytes_per_agent[count] = (_resident() - before) / count
+        raw = {**seconds, "seconds per agent and round": per_agent}
+        what = f"a round per agent, {count} agents over {SMALLEST}"
+        measured = ratio(seconds, "large", "small") * turns * SMALLEST / count
+        found.append(Measurement(6, what, 1.2, measured, raw=raw))
+        del network
+    if before and len(bytes_per_agent) > 1:
+        few, *_, most = bytes_per_agent
+        what = f"memory per agent, {most} agents over {few}"
+        measured = bytes_per_agent[most] / bytes_per_agent[few]
+        raw = {"bytes per agent": bytes_per_agent}
+        found.append(Measurement(6, what, 1.2, measured, raw=raw))
+    what = f"peak memory with {max(counts)} agents"
+    found.append(Measurement(6, what, 8.0, peak_memory() / 2**30, unit="GiB"))
+    return found
+
+
+def _resident() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * 4096 if status.exists() else 0

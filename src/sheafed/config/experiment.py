@@ -1,0 +1,267 @@
+"""An experiment as data: five tables, all with defaults, all checked."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from sheafed.config.agent_presets import family
+from sheafed.config.methods import KINDS, MethodTable, SheafFRLTable
+from sheafed.config.objectives import (
+    LABEL_FREE,
+    OBJECTIVES,
+    CrossEntropyTable,
+    ObjectiveTable,
+)
+from sheafed.config.table import Count, Fraction, Positive, Table
+from sheafed.errors import ConfigError
+
+CONFIG = "config.json"
+"""Where the directory of a run keeps its experiment."""
+
+
+class Data(Table):
+    """Which samples there are and who holds them."""
+
+    name: str = "digits"
+    """A name that `sheafed data list` shows, or a folder of images, one subfolder per class."""
+    partition: Literal["label-shift", "iid", "dirichlet", "pathological", "shards"] = "label-shift"
+    shift: Fraction = 0.7
+    """Label shift: s of eq. local-distribution-shift."""
+    concentration: Positive = 0.5
+    """Dirichlet: small is skewed."""
+    classes_per_agent: Count = 2
+    """Pathological: how many classes an agent sees."""
+    shards_per_agent: Count = 2
+    """Shards: how many an agent is dealt."""
+    pilot_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The fraction of all samples that is held out, unlabelled, as pilots."""
+    pilot_classes: Literal["common", "all"] = "common"
+    """Whether pilots keep to classes that every agent observes, as in the paper."""
+    train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The fraction of each agent's training samples that is used."""
+    split: tuple[Positive, Positive, Positive] = (0.8, 0.1, 0.1)
+    """Training, validation and test, keeping each agent's mixture of labels."""
+
+    @model_validator(mode="after")
+    def _split_sums_to_one(self) -> Data:
+        if abs(sum(self.split) - 1) > 1e-9:
+            raise ValueError(f"split must sum to 1, got {list(self.split)}")
+        return self
+
+
+class AgentSpec(Table):
+    """One agent: `[[model.agents]]`."""
+
+    name: str = Field(min_length=1)
+    encoder: Literal["cnn", "mlp"] = "cnn"
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """Of the encoder's blocks; the last is the latent size."""
+    head: tuple[Count, ...] = ()
+    """Hidden widths of the classifier."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target_classes: tuple[int, ...] | None = None
+    """Target classes; all by default."""
+    objective: ObjectiveTable | None = None
+    """What it learns by; that of `[model]` by default."""
+    labels: bool = True
+    """Without labels an agent has no head and can only send; its objective must need none."""
+    modality: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
+    """What the agent sees of an image, see `sheafed.datasets.modalities`."""
+
+
+class Model(Table):
+    """Who the agents are: a named family, or your own list."""
+
+    family: Literal["five", "pair", "fifteen"] = "five"
+    """`five` small agents for digits; the paper's `pair` (tab:bottleneck_models) and its
+    `fifteen` (tab:agent_zoo). Ignored when `agents` are given."""
+    bottleneck: Literal[16, 32, 64, 128, 256, 512] = 64
+    """The latent size of the pair."""
+    members: tuple[str, ...] = ()
+    """Which agents of the family take part; all by default."""
+    agents: tuple[AgentSpec, ...] = ()
+    objective: ObjectiveTable = CrossEntropyTable()
+    """What agents learn by. One that needs no labels trains encoders alone; heads learn the labels
+    beside it."""
+    objectives: dict[str, ObjectiveTable] = Field(default_factory=dict)
+    """Those of some agents of the family, by name."""
+    unlabelled: tuple[str, ...] = ()
+    """The agents of the family that have no labels, as `labels = false` does for your own."""
+
+    @field_validator("members")
+    @classmethod
+    def _are_of_the_family(cls, members: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not {"family", "bottleneck"} <= set(info.data):
+            return members  # what is wrong is told already
+        names = list(family(info.data["family"], info.data["bottleneck"]))
+        if len(set(members)) != len(members) or not set(members) <= set(names):
+            raise ValueError(f"must be different agents of the family, which are {names}")
+        return members
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Model:
+        names = [agent.name for agent in self.agents]
+        if len(set(names)) != len(names):
+            raise ValueError(f"agents must have different names, got {names}")
+        if names and self.members:
+            raise ValueError("give members of a family or agents of your own, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _objectives_fit(self) -> Model:
+        names = self.names()
+        strangers = sorted({*self.objectives, *self.unlabelled} - set(names))
+        if strangers:
+            raise ValueError(f"there are no agents {strangers} to give an objective, only {names}")
+        if self.agents and (self.objectives or self.unlabelled):
+            raise ValueError(
+                "objectives and unlabelled are for families; give your own agents an objective and "
+                "labels = false where they are listed"
+            )
+        for name in names:
+            objective = self.objective_of(name)
+            if objective.needs_labels and not self.has_labels(name):
+                raise ValueError(
+                    f"agent {name!r} has no labels, which its objective {objective.name!r} needs; "
+                    f"give it one of {', '.join(LABEL_FREE)}, or labels"
+                )
+        return self
+
+    def names(self) -> list[str]:
+        """Return who takes part."""
+        if self.agents:
+            return [agent.name for agent in self.agents]
+        return list(self.members or family(self.family, self.bottleneck))
+
+    def objective_of(self, name: str) -> ObjectiveTable:
+        """Return what an agent learns by."""
+        own = {agent.name: agent.objective for agent in self.agents} | self.objectives
+        return own.get(name) or self.objective
+
+    def has_labels(self, name: str) -> bool:
+        """Whether an agent has labels, and so a head."""
+        without = {agent.name for agent in self.agents if not agent.labels}
+        return name not in without | set(self.unlabelled)
+
+
+class Graph(Table):
+    """Who talks to whom."""
+
+    kind: Literal["class-overlap", "complete", "ring", "line", "star", "erdos-renyi", "edges"] = (
+        "class-overlap"
+    )
+    density: Fraction = 0.4
+    """Class overlap: the fraction of all pairs that are joined."""
+    probability: Fraction = 0.4
+    """Erdos-Renyi: of each pair; made connected."""
+    edges: tuple[tuple[str, str], ...] = ()
+
+
+class Training(Table):
+    """How long and how; the defaults are those of app:exp_details."""
+
+    epochs: Count = 20
+    batch_size: Count = 64
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: Positive = 0.01
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    max_grad_norm: Positive | None = None
+    evaluate_every: Count = 1
+    checkpoint_every: Count | None = None
+    """Rounds; an epoch by default."""
+    oracle: bool = True
+    threads: Count = 1
+    """Of torch; bit-identical repetition needs the same number."""
+
+
+class Experiment(Table):
+    """Everything that decides a run, but for where it is written."""
+
+    data: Data = Data()
+    model: Model = Model()
+    graph: Graph = Graph()
+    method: MethodTable = SheafFRLTable()
+    training: Training = Training()
+    seed: int = 0
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a TOML file and apply `table.key=value` overrides."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
+    return parse(tables, overrides, origin=str(path))
+
+
+def parse(
+    tables: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "the config"
+) -> Experiment:
+    """Check nested tables, after `table.key=value` overrides, and fill in the defaults."""
+    merged = _copy(tables)
+    # Another method has other options: its name first, which drops those of the file's method.
+    for override in sorted(overrides, key=lambda o: o.partition("=")[0].strip() != "method.name"):
+        _apply(merged, override)
+    if "method" in merged and isinstance(merged["method"], dict):
+        merged["method"].setdefault("name", "sheaf-frl")
+    try:
+        return Experiment.model_validate(merged)
+    except ValidationError as problem:
+        lines = [_explain(dict(error)) for error in problem.errors()]
+        raise ConfigError(f"{origin} cannot be used: " + "; ".join(lines)) from problem
+
+
+def _apply(tables: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"expected an override like training.epochs=5, got {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word needs no quotation marks on a command line
+    *parents, last = path
+    for parent in parents:
+        tables = tables.setdefault(parent, {})
+        if not isinstance(tables, dict):
+            raise ConfigError(f"{override!r}: {parent!r} is a value and has no keys")
+    if path == ["method", "name"] and value != tables.get("name", "sheaf-frl"):
+        tables.clear()
+    tables[last] = value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return value
+
+
+def _explain(error: dict[str, Any]) -> str:
+    """Say which key, what was given, and what can be."""
+    tags = KINDS | OBJECTIVES
+    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the whole"
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"{key} is not a key; {_choices(error['loc'])}"
+    if kind == "union_tag_invalid":
+        return f"{key}.name is {context['tag']!r}, must be one of {context['expected_tags']}"
+    return f"{key} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _choices(location: Sequence[Any]) -> str:
+    table: Any = Experiment
+    for part in location[:-1]:
+        fields = getattr(table, "model_fields", {})
+        if part in fields:  # perhaps a table or None
+            kinds = (fields[part].annotation, *get_args(fields[part].annotation))
+            table = next((kind for kind in kinds if hasattr(kind, "model_fields")), table)
+        table = (KINDS | OBJECTIVES).get(part) or table
+    return f"there are {', '.join(getattr(table, 'model_fields', {}))}"

@@ -1,0 +1,76 @@
+"""A method of your own to start from. Use it with:
+
+    [method]
+    name = "custom"
+    factory = "THIS_MODULE:MyMethod"
+    options = { strength = 0.1 }
+
+What it does is simple: agents tell their neighbours their latest loss, and an agent whose loss is
+above its neighbours' average takes a stronger step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sheafed.methods.node import ROUND, Node, NodeContext
+from sheafed.methods.noncooperative import PostHocNode
+from sheafed.transport.message import Message, TensorSpec
+
+
+@dataclass(frozen=True)
+class MyMethod:
+    """The choices a user makes. Check them in `__post_init__`."""
+
+    strength: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "My method"
+
+    def node(self, context: NodeContext) -> Node:
+        """Return the program of one agent."""
+        return MyNode(self, context)
+
+
+class MyNode(PostHocNode):
+    """The program of one agent; maps are fitted on the pilots when it is evaluated."""
+
+    def __init__(self, method: MyMethod, context: NodeContext) -> None:
+        super().__init__(context, whitening="pilots", shrinkage=0.1)
+        self.method = method
+        self.latest = 0.0
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Tell every neighbour something: named tensors, and scalars in `fields`."""
+        for neighbour in self.neighbours:
+            tensors = {"loss": torch.tensor([self.latest])}
+            yield Message(ROUND, round, self.name, neighbour, tensors)
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Use what arrived, take a step, and return what is worth logging."""
+        expected = {"loss": TensorSpec(torch.float32, (1,))}
+        messages = self.valid_messages(
+            round, ROUND, inbox, dict.fromkeys(self.neighbours, expected)
+        )
+        heard = [float(message.tensors["loss"]) for message in messages.values()]
+        behind = bool(heard) and self.latest > sum(heard) / len(heard)
+        with self.agent.rng_context():
+            loss = self.local_loss(round)
+            self.agent.optimizer_step(loss * (1 + self.method.strength * behind))
+        self.latest = float(loss.detach())
+        return {"loss": self.latest, "behind": float(behind)}
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that changes in training, so that a run can be resumed exactly."""
+        return super().state() | {"latest": self.latest}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
+        super().load_state(state)
+        self.latest = state["latest"]

@@ -1,1 +1,0 @@
-"""Agents, sheaves, graphs, pilots and alignments: the objects of the paper."""

@@ -1,1 +1,0 @@
-"""Experiments: a TOML file in, a run directory out."""

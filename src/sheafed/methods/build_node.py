@@ -1,0 +1,49 @@
+"""The program of one agent among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sheafed.agents.agent import Agent
+from sheafed.methods.node import Method, Node, NodeContext
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.seeds import derive
+
+
+def build_node(
+    method: Method,
+    agent: Agent,
+    neighbours: Iterable[str],
+    pilots: PilotSet,
+    *,
+    seed: int,
+    rounds_per_epoch: int,
+    homogeneous: bool,
+    secret: int | None = None,
+) -> Node:
+    """Return the program of an agent, at the start of its random streams.
+
+    Args:
+        method: whose program.
+        agent: whose data and model.
+        neighbours: by name.
+        pilots: which this agent must be able to see.
+        seed: the one that all agents share.
+        rounds_per_epoch: likewise.
+        homogeneous: whether all latent sizes of the network agree.
+        secret: a seed that only this agent knows; derived from the shared one by default, which
+            is as repeatable as a run in one process and no secret.
+    """
+    pilots.of(agent.name)
+    agent.start(seed)
+    return method.node(
+        NodeContext(
+            agent=agent,
+            neighbours=tuple(sorted(set(neighbours))),
+            pilots=pilots,
+            seed=seed,
+            secret=derive(seed, agent.name, "secret") if secret is None else secret,
+            rounds_per_epoch=rounds_per_epoch,
+            homogeneous=homogeneous,
+        )
+    )

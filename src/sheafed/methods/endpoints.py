@@ -1,0 +1,254 @@
+r"""The two ends of an edge: what leaves an agent, how it reads what arrives, how maps are fitted.
+
+Four protocols need two kinds of ends.
+
+*Plain* ends (alg:sheaf_frl_1comm) send raw latents. Both solve the same Procrustes problem and
+end up with the same $V_{ij}$.
+
+*Transporting* ends send $R A_i$ with a map $R$ of their own, $R^\top R = I$, and read what they
+receive by $R^\top$. The homogeneous protocol (alg:sheaf_frl_hom) keeps the head's $R = I$ and lets
+the tail fit $O_{ji}$. Under strict privacy both ends hold a secret: $O_{ji}$ at the head, fitted by
+(P2c), and $V_{ji}$ at the tail, fitted by (P2d).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction
+from sheafed.linalg.procrustes import polar_factor
+
+Solver = Callable[[Tensor, Tensor], Tensor]
+"""From a cross-covariance `(D, d)` and the previous map to the new one."""
+
+
+def solve(m: Tensor, previous: Tensor) -> Tensor:
+    """Return the minimiser; where the pilots leave it open, the one nearest to the previous."""
+    return polar_factor(m, previous=previous)
+
+
+class SharedSolver:
+    """Solves a problem once for both ends of an edge that live in one process.
+
+    A solution is found again only for a problem that is equal in every bit, so sharing cannot
+    change results.
+
+    Args:
+        remembered: bytes of problems that may wait for their other end; beyond it the oldest are
+            forgotten, and solved twice if it comes after all.
+    """
+
+    def __init__(self, remembered: int = 1 << 28) -> None:
+        self._remembered = remembered
+        self._waiting: dict[tuple[float, ...], tuple[Tensor, Tensor, Tensor]] = {}
+        self._bytes = 0
+
+    def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
+        """Return the other end's solution if there is one, else solve."""
+        key = (*m.shape, float(m.sum()))  # cheaper than a digest; equality decides
+        found = self._forget(key)
+        if found and torch.equal(found[0], m) and torch.equal(found[1], previous):
+            return found[2]
+        solution = solve(m, previous)
+        self._waiting[key] = (m, previous, solution)
+        self._bytes += 3 * m.nbytes
+        while self._bytes > self._remembered:
+            self._forget(next(iter(self._waiting)))
+        return solution
+
+    def _forget(self, key: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor] | None:
+        entry = self._waiting.pop(key, None)
+        self._bytes -= 3 * entry[0].nbytes if entry else 0
+        return entry
+
+
+@dataclass(frozen=True)
+class MapPolicy:
+    """When maps are refitted, and from what.
+
+    Args:
+        every: rounds between two fits, or `"epoch"`: then it falls on an epoch's last round.
+            The first round always fits.
+        source: `"round"`: this round's pilots, as the algorithms are printed; `"all"`: the whole
+            pilot set, which is then transmitted at every fit; `"running"`: a cross-covariance
+            that decays over rounds and costs no extra bytes.
+        decay: what a round leaves of the running cross-covariance.
+    """
+
+    every: int | Literal["epoch"] = 1
+    source: Literal["round", "all", "running"] = "running"
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.every != "epoch" and (not isinstance(self.every, int) or self.every < 1):
+            raise InputError(f"every must be 'epoch' or at least 1 round, got {self.every!r}")
+        if self.source not in ("round", "all", "running"):
+            raise InputError(f"source must be 'round', 'all' or 'running', got {self.source!r}")
+        check_fraction("decay", self.decay)
+
+    def fit_number(self, round: int, rounds_per_epoch: int) -> int | None:
+        """Return how many fits came before the one of this round, or None if it has none."""
+        period = rounds_per_epoch if self.every == "epoch" else int(self.every)
+        if period == 1 or round == 0:
+            return round
+        number, rest = divmod(round + 1, period)
+        return number if rest == 0 else None
+
+
+@dataclass(frozen=True)
+class IdentityMaps:
+    """One shared latent space: every map is the identity, and is never fitted."""
+
+    source: ClassVar[Literal["none"]] = "none"
+
+    def fit_number(self, round: int, rounds_per_epoch: int) -> None:
+        """No round has a fit."""
+
+
+class EdgeEndpoint(Protocol):
+    """One end of an edge, as the agent there keeps it."""
+
+    width: int
+    """How wide the latents are that arrive."""
+    map: Tensor
+    fitted: bool
+    """Whether the map is one to read by, and not just where fitting starts."""
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether what leaves is in the frame that the other end will read it in."""
+
+    def outgoing(self, own: Tensor) -> Tensor:
+        """Return what leaves for own white latents `(n, d_i)`."""
+
+    def incoming(self, received: Tensor) -> Tensor:
+        """Return what arrived, `(n, width)`, in my own white space, `(n, d_i)`."""
+
+    def cross(self, own: Tensor, received: Tensor) -> Tensor:
+        """Return the cross-covariance that decides my map."""
+
+    def fit(self, m: Tensor, fit_number: int) -> None:
+        """Refit my map to a cross-covariance, if it is my turn."""
+
+
+class PlainEndpoint:
+    """Raw latents are exchanged; both ends know $V$, `(d_head, d_tail)`."""
+
+    in_frame = True
+
+    def __init__(self, dimension: int, other: int, *, is_head: bool, solver: Solver) -> None:
+        self.width = other
+        self.map = torch.eye(max(dimension, other), min(dimension, other))
+        self.fitted = False
+        self._is_head = is_head
+        self._solver = solver
+
+    def outgoing(self, own: Tensor) -> Tensor:
+        """Return the latents as they are."""
+        return own
+
+    def incoming(self, received: Tensor) -> Tensor:
+        r"""Return $V_{ij} A_j$ at the head and $V_{ji}^\top A_j$ at the tail."""
+        return received @ (self.map.mT if self._is_head else self.map)
+
+    def cross(self, own: Tensor, received: Tensor) -> Tensor:
+        r"""Return $A_{head} A_{tail}^\top$, computed alike at both ends."""
+        # What arrives is contiguous; another layout would let BLAS round otherwise at one end.
+        own = own.contiguous()
+        return own.mT @ received if self._is_head else received.mT @ own
+
+    def fit(self, m: Tensor, fit_number: int) -> None:
+        """Solve (P2a) at the head and (P2b) at the tail: the same problem."""
+        self.map = self._solver(m, self.map)
+        self.fitted = True
+
+
+class TransportEndpoint:
+    """Only transported latents are exchanged; the map `(width, d_i)` stays here."""
+
+    def __init__(
+        self,
+        initial: Tensor,
+        *,
+        turn: Literal["even", "odd", "always", "never"],
+        fitted: bool,
+        solver: Solver,
+    ) -> None:
+        self.map = initial
+        self.width = initial.shape[0]
+        self.fitted = fitted
+        self._turn = turn
+        self._solver = solver
+
+    @property
+    def in_frame(self) -> bool:
+        """The head's frame is the one that the tail reads in; the tail must find it first."""
+        return self.fitted
+
+    def outgoing(self, own: Tensor) -> Tensor:
+        r"""Return $R A_i$."""
+        return own @ self.map.mT
+
+    def incoming(self, received: Tensor) -> Tensor:
+        r"""Return $R^\top$ of what arrived."""
+        return received @ self.map
+
+    def cross(self, own: Tensor, received: Tensor) -> Tensor:
+        r"""Return $Y_j A_i^\top$ for what arrived, $Y_j$."""
+        return received.mT @ own
+
+    def fit(self, m: Tensor, fit_number: int) -> None:
+        """Solve (P2c), (P2d), or the homogeneous problem, when it is this end's turn."""
+        mine = {"even": fit_number % 2 == 0, "odd": fit_number % 2 == 1, "always": True}
+        if mine.get(self._turn, False):
+            self.map = self._solver(m, self.map)
+            self.fitted = True
+
+
+def plain_endpoint(dimension: int, other: int, *, is_head: bool, solver: Solver) -> EdgeEndpoint:
+    """Return an end of the standard protocol, alg:sheaf_frl_1comm."""
+    return PlainEndpoint(dimension, other, is_head=is_head, solver=solver)
+
+
+def homogeneous_endpoint(dimension: int, *, is_head: bool, solver: Solver) -> EdgeEndpoint:
+    """Return an end of alg:sheaf_frl_hom: the tail fits, the head keeps the identity."""
+    turn: Literal["never", "always"] = "never" if is_head else "always"
+    return TransportEndpoint(torch.eye(dimension), turn=turn, fitted=is_head, solver=solver)
+
+
+def strict_endpoint(
+    dimension: int, other: int, *, is_head: bool, secret: np.random.Generator, solver: Solver
+) -> EdgeEndpoint:
+    """Return an end of the strict protocols: a secret random map, then fits in turn.
+
+    As printed, both ends refit at once, each to the other's previous message; the two maps then
+    swap for ever. In turn, tail first, the residual is optimal from the first fit on.
+    """
+    width = max(dimension, other)
+    initial = random_isometry(width, dimension, secret)
+    turn: Literal["odd", "even"] = "odd" if is_head else "even"
+    return TransportEndpoint(initial, turn=turn, fitted=is_head, solver=solver)
+
+
+def random_isometry(rows: int, columns: int, secret: np.random.Generator) -> Tensor:
+    """Return a uniformly random matrix with orthonormal columns, in double precision."""
+    q, r = torch.linalg.qr(torch.from_numpy(secret.standard_normal((rows, columns))))
+    isometry: Tensor = q * r.diagonal().sign()  # Q alone is always 1 for d = 1, i.e. no secret
+    # LAPACK's layout would be another after a checkpoint, and BLAS would round otherwise.
+    return isometry.contiguous()
+
+
+def endpoint_state(endpoint: EdgeEndpoint) -> dict[str, Any]:
+    """Return what of an end changes in training."""
+    return {"map": endpoint.map, "fitted": endpoint.fitted}
+
+
+def load_endpoint_state(endpoint: EdgeEndpoint, state: Mapping[str, Any]) -> None:
+    """Put an end back into a state that `endpoint_state` returned."""
+    endpoint.map = state["map"]
+    endpoint.fitted = state["fitted"]

@@ -1,0 +1,55 @@
+"""Distillation: what a sender's head thinks of the pilots, and how a receiver's head learns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.objectives import soft_cross_entropy
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Senders add their head's class probabilities of the pilots; receivers' heads learn them.
+
+    Beyond the paper. The receiver's head is trained on transported latents where the sender is
+    confident. Pilots stay unlabelled; both agents must mean the same classes.
+
+    Args:
+        confidence: the probability that a sender's class must exceed to be learnt from.
+        weight: of the soft cross-entropy beside the objective.
+    """
+
+    confidence: float = 0.8
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fraction("confidence", self.confidence)
+        if not 0 < self.weight < float("inf"):
+            raise InputError(f"the weight of distillation must be positive, got {self.weight}")
+
+    def loss(self, head: nn.Module, latents: Tensor, probabilities: Tensor) -> Tensor | None:
+        """Return the soft cross-entropy of the head on the latents `(n, d)` whose probabilities are confident.
+
+        None if fewer than two are: batch norm in a head needs two rows.
+        """
+        confident = probabilities.amax(-1) > self.confidence
+        if int(confident.sum()) < 2:
+            return None
+        return self.weight * soft_cross_entropy(head(latents[confident]), probabilities[confident])
+
+
+def are_probabilities(probabilities: Tensor) -> bool:
+    """Whether every row `(n, classes)` is not negative and sums to 1."""
+    off = (probabilities.sum(-1) - 1).abs().max()
+    return bool(probabilities.min() >= 0) and float(off) < 1e-3
+
+
+@torch.no_grad()
+def predict_proba(head: nn.Module, latents: Tensor) -> Tensor:
+    """Return the class probabilities `(n, classes)` that a head, in inference mode, gives."""
+    return torch.softmax(head(latents), dim=-1)

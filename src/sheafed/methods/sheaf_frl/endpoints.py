@@ -1,0 +1,86 @@
+"""Which end of an edge a choice of Sheaf-FRL needs, and whether pilots can determine its map."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from sheafed.errors import UndeterminedMapWarning
+from sheafed.graphs import Edge
+from sheafed.methods.endpoints import (
+    EdgeEndpoint,
+    IdentityMaps,
+    SharedSolver,
+    homogeneous_endpoint,
+    plain_endpoint,
+    solve,
+    strict_endpoint,
+)
+from sheafed.methods.node import NodeContext, latent_dtype
+from sheafed.methods.sheaf_frl.compressed_endpoints import compressed_endpoint
+from sheafed.methods.whitening import NoWhitening
+from sheafed.pilots.policies import PilotPolicy
+from sheafed.seeds import secret_stream
+
+if TYPE_CHECKING:
+    from sheafed.methods.sheaf_frl.method import SheafFRL
+
+
+def make_endpoint(
+    method: SheafFRL, context: NodeContext, neighbour: str, edge: Edge, other: int
+) -> EdgeEndpoint:
+    """Return an agent's end of the edge to a neighbour with latents of size `other`."""
+    d, is_head = context.agent.dimension, edge.head == context.agent.name
+    # Nobody else has the problem of a transporting end: remembering it would only cost memory.
+    alone = solve if isinstance(method.solver, SharedSolver) else method.solver
+    secret = secret_stream(context.secret, context.agent.name, "map", neighbour)
+    if method.edge_dim is not None:  # whatever the privacy: nothing raw is ever sent
+        e = method.edge_dim
+        endpoint: EdgeEndpoint = compressed_endpoint(
+            d, other, e, is_head=is_head, secret=secret, solver=alone
+        )
+    elif method.privacy == "strict":
+        endpoint = strict_endpoint(d, other, is_head=is_head, secret=secret, solver=alone)
+    elif context.homogeneous:
+        endpoint = homogeneous_endpoint(d, is_head=is_head, solver=alone)
+    else:
+        endpoint = plain_endpoint(d, other, is_head=is_head, solver=method.solver)
+    if isinstance(method.maps, IdentityMaps):
+        endpoint.map, endpoint.fitted = torch.eye(*endpoint.map.shape), True
+    endpoint.map = endpoint.map.to(latent_dtype(context.agent))
+    return endpoint
+
+
+def warn_if_undetermined(
+    method: SheafFRL, policy: PilotPolicy, total: int, edge: Edge, needed: int
+) -> None:
+    """Warn if the pilots that maps are fitted from are too few for an edge.
+
+    Args:
+        method: the choices.
+        policy: which pilots a round has.
+        total: how many pilots there are.
+        edge: whose map it is.
+        needed: the smaller latent size of its ends.
+    """
+    if isinstance(method.maps, IdentityMaps):
+        return
+    needed = min(needed, method.edge_dim or needed)
+    per_round = method.maps.source == "round"
+    available = policy.count if per_round else total
+    # Whitening centres a round's pilots, which costs them one direction.
+    rank = available - (per_round and not isinstance(method.whitening, NoWhitening))
+    if rank < needed:
+        remedy = (
+            "fit maps from the running cross-covariance or from all pilots"
+            if per_round
+            else "use more pilots"
+        )
+        warnings.warn(
+            f"edge {edge.tail} -> {edge.head}: {available} pilots leave the map undetermined on a "
+            f"subspace of dimension {needed - rank} of {needed}; {remedy}",
+            UndeterminedMapWarning,
+            stacklevel=3,
+        )

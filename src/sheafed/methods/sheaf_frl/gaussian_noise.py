@@ -1,0 +1,77 @@
+r"""Gaussian noise on what leaves an agent: each white latent is clipped, then noised.
+
+The unit of privacy is one row: whoever sees a release cannot tell, up to (epsilon, delta), which of
+any two values within the bound a pilot's white latent had. See docs/privacy.md for what that does
+and does not protect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from math import sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafed.differential_privacy import mu_of
+from sheafed.errors import InputError
+from sheafed.seeds import secret_stream
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    r"""The analytic Gaussian mechanism on white latents.
+
+    Args:
+        epsilon: of one release of one latent.
+        delta: likewise.
+        clip: the bound on a latent's norm over $\sqrt d$, the norm of a white latent: one number
+            for agents of all sizes. Longer ones are shortened.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < float("inf"):
+            raise InputError(f"clip must be positive and finite, got {self.clip}")
+        mu_of(self.epsilon, self.delta)  # checks both
+
+    @cached_property
+    def mu(self) -> float:
+        r"""$\mu = \Delta / \sigma$ of one release of one latent."""
+        return mu_of(self.epsilon, self.delta)
+
+    def bound(self, dimension: int) -> float:
+        """Return the largest norm that a latent is left with."""
+        return self.clip * sqrt(dimension)
+
+    def scale(self, dimension: int) -> float:
+        r"""Return $\sigma$; replacing a latent moves it by at most twice the bound."""
+        return 2 * self.bound(dimension) / self.mu
+
+    def release(self, latents: Tensor, stream: np.random.Generator) -> Tensor:
+        """Return latents `(n, d)` clipped and noised."""
+        d = latents.shape[-1]
+        norms = latents.norm(dim=-1, keepdim=True)
+        clipped = latents * (self.bound(d) / norms).clamp(max=1.0)  # a zero row stays: 0 · 1
+        noise = torch.from_numpy(stream.standard_normal(tuple(latents.shape)))
+        released: Tensor = clipped + self.scale(d) * noise.to(latents)
+        return released
+
+
+def noise_stream(
+    secret: int, name: str, what: str, round: int, latents: Tensor
+) -> np.random.Generator:
+    """Return the noise of one release, which only who knows the secret can repeat.
+
+    It follows from the latents too. A round that is run again after a crash then sends the same
+    bytes, or, if the latents have become others, fresh noise: with the old one, the difference of
+    the two messages would be that of the latents.
+    """
+    digest = blake2b(latents.contiguous().numpy().tobytes(), digest_size=16).hexdigest()
+    return secret_stream(secret, name, "noise", what, round, digest)

@@ -1,0 +1,50 @@
+r"""The gluing penalty as one agent sees it: how far its latents are from what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from sheafed.methods.endpoints import EdgeEndpoint
+from sheafed.methods.sheaf_frl.compressed_endpoints import in_stalk
+
+
+def gluing_penalty(
+    own: Tensor,
+    targets: Mapping[str, Tensor],
+    endpoints: Mapping[str, EdgeEndpoint],
+    weights: Mapping[str, float],
+) -> Tensor | None:
+    r"""Return a function of the own latents with the gradient of eq. gradient_gluing_penalty.
+
+    $\frac{\lambda_i}{2K} \sum_j \|A_i - T_{ij} A_j\|_F^2$ in the agent's own space: at the tail the
+    component that $V$ cannot reach is constant, so its gradient is the same. Where edge stalks are
+    compressed, the difference is projected into the stalk. None if it would be 0, as where the
+    encoder is not trained.
+
+    Args:
+        own: $A_i$, `(K, d)`.
+        targets: $T_{ij} A_j$ of the neighbours to compare with.
+        ends: of the edges to them.
+        weights: $\lambda_i$ of the edges, over d.
+    """
+    total: Tensor | None = None
+    for j, target in targets.items():
+        if own.requires_grad and weights[j] > 0:
+            scale = weights[j] / (2 * len(own) * own.shape[-1])
+            term = in_stalk(endpoints[j], own - target).square().sum() * scale
+            total = term if total is None else total + term
+    return total
+
+
+def misalignment(endpoint: EdgeEndpoint, own: Tensor, target: Tensor, received: Tensor) -> float:
+    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, by the map that this end reads with.
+
+    Isometries keep norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the
+    inner product can be taken in the own space: two ends with one map see the same number. Latents
+    that are all zero have nothing to glue.
+    """
+    own, target = in_stalk(endpoint, own), in_stalk(endpoint, target)
+    energy = float(own.square().sum() + received.square().sum())
+    return 1 - 2 * float((own * target).sum()) / energy if energy else 0.0

@@ -1,0 +1,88 @@
+"""When the maps of one agent are refitted, and from which cross-covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from sheafed.methods.endpoints import EdgeEndpoint, IdentityMaps, MapPolicy
+from sheafed.transport.message import Message
+
+IN_FRAME = "fitted"
+"""The field that tells whether latents are in the frame that the receiver reads them in."""
+
+
+@dataclass
+class MapFits:
+    """The fits of one agent's ends.
+
+    Args:
+        policy: when, and from what; its rounds are those with an exchange.
+        exchange_every: rounds from one exchange to the next.
+        rounds_per_epoch: of all rounds.
+    """
+
+    policy: MapPolicy | IdentityMaps
+    exchange_every: int
+    rounds_per_epoch: int
+    running: dict[str, Tensor] = field(default_factory=dict)
+    """The cross-covariances with the neighbours that decay over rounds."""
+
+    def is_exchanged(self, round: int) -> bool:
+        """Whether anything is sent in a round."""
+        return round % self.exchange_every == 0
+
+    def number(self, round: int) -> int | None:
+        """Return how many fits came before this round's, if it has one."""
+        per_epoch = max(1, self.rounds_per_epoch // self.exchange_every)
+        return self.policy.fit_number(round // self.exchange_every, per_epoch)
+
+    def sends_all(self, round: int) -> bool:
+        """Whether all pilots are sent in a round, beside its own."""
+        return self.policy.source == "all" and self.number(round) is not None
+
+    def fit(
+        self,
+        round: int,
+        endpoints: Mapping[str, EdgeEndpoint],
+        messages: Mapping[str, Message],
+        own: Tensor,
+        everything: Tensor | None,
+    ) -> None:
+        """Refit the ends of those who have sent something, if it is time.
+
+        Args:
+            round: which.
+            ends: of all edges.
+            messages: what has arrived.
+            own: the own white latents of this round's pilots, as neighbours know them.
+            everything: of all pilots, if they were sent.
+        """
+        number = self.number(round)
+        for j, message in messages.items():
+            endpoint, received = endpoints[j], message.tensors["latents"]
+            if self.policy.source == "running" and in_frame(message):
+                fresh = endpoint.cross(own, received) / len(own)
+                before = self.running.get(j)
+                self.running[j] = fresh if before is None else self.policy.decay * before + fresh
+            if number is None:
+                continue
+            if j in self.running:
+                endpoint.fit(self.running[j], number)
+            elif everything is not None:
+                endpoint.fit(endpoint.cross(everything, message.tensors["all"]), number)
+            else:
+                endpoint.fit(endpoint.cross(own, received), number)
+
+    def start_from(self, neighbour: str, cross: Tensor) -> None:
+        """Let a running cross-covariance go on from this one, as heavy as one that has run long."""
+        if self.policy.source == "running":
+            decay = self.policy.decay
+            self.running[neighbour] = cross / (1 - decay) if decay < 1 else cross
+
+
+def in_frame(message: Message) -> bool:
+    """Whether the receiver of latents can read them."""
+    return message.fields.get(IN_FRAME) is True

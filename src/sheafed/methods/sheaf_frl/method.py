@@ -1,0 +1,92 @@
+r"""Sheaf-FRL: local gradient steps alternate with closed-form Procrustes updates of the maps.
+
+The choices a user makes; what an agent then does is in `sheafed.methods.sheaf_frl.node`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from sheafed.channels import Channel
+from sheafed.errors import InputError
+from sheafed.methods.endpoints import IdentityMaps, MapPolicy, SharedSolver, Solver
+from sheafed.methods.node import NodeContext
+from sheafed.methods.sheaf_frl.distillation import Distillation
+from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
+from sheafed.methods.sheaf_frl.latent_codec import Quantisation
+from sheafed.methods.sheaf_frl.node import SheafFRLNode
+from sheafed.methods.sheaf_frl.penalty_weight import PenaltyWeight, as_penalty
+from sheafed.methods.whitening import SWBN, ZCA, NoWhitening
+from sheafed.pilots.policies import PilotPolicy
+
+
+@dataclass(frozen=True)
+class SheafFRL:
+    r"""The method of the paper.
+
+    Args:
+        penalty: $\lambda$, or how it develops (`Constant`, `WarmUp`, `DualAscent`).
+        privacy: `"standard"` exchanges raw pilot latents, `"strict"` only transported ones.
+        maps: when maps are fitted and from what (`MapPolicy`), or `IdentityMaps()`.
+        pilots: how many are drawn anew each round, all if there are fewer, or a policy from
+            `sheafed.pilots.policies`.
+        whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
+        distillation: `Distillation()` to exchange class probabilities, None for the paper's method.
+        exchange_every: rounds from one exchange to the next. Between them nothing is sent and no
+            map is fitted, but what was heard last stands: own latents of the same pilots are
+            pulled to it, and its class probabilities are learnt.
+        quantisation: how latents cross the wire, `"none"`, `"float16"` or `"int8"` (see
+            `sheafed.methods.sheaf_frl.latent_codec`). Distillation are sent by half if latents are not in full.
+        channel: over which latents are transmitted (see `sheafed.channels`); None for a
+            perfect one. Distillation are not: they are numbers to be protected, not signals.
+        edge_dim: the size of the edge stalks, at most; None for that of the larger latents, the
+            paper's (see `sheafed.methods.sheaf_frl.compressed_endpoints`).
+        noise: `GaussianNoise(epsilon)` on the white latents that leave, None for exact ones.
+        solver: how Procrustes problems are solved; by default once per edge and process.
+    """
+
+    penalty: float | PenaltyWeight = 0.1
+    privacy: Literal["standard", "strict"] = "standard"
+    maps: MapPolicy | IdentityMaps = field(default_factory=MapPolicy)
+    pilots: int | PilotPolicy = 64
+    whitening: ZCA | SWBN | NoWhitening = field(default_factory=ZCA)
+    distillation: Distillation | None = None
+    exchange_every: int = 1
+    quantisation: Quantisation = "none"
+    channel: Channel | None = None
+    edge_dim: int | None = None
+    noise: GaussianNoise | None = None
+    solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        as_penalty(self.penalty)
+        if self.privacy not in ("standard", "strict"):
+            raise InputError(f"privacy must be 'standard' or 'strict', got {self.privacy!r}")
+        if self.privacy == "strict" and isinstance(self.maps, IdentityMaps):
+            raise InputError(
+                "identity maps transport nothing: under strict privacy they would send the raw "
+                "latents; take MapPolicy() or privacy='standard'"
+            )
+        if self.edge_dim is not None:
+            self._check_edge_dim(self.edge_dim)
+        if self.exchange_every < 1:
+            raise InputError(f"exchange_every must be at least 1, got {self.exchange_every}")
+        if self.quantisation not in get_args(Quantisation):
+            choices = ", ".join(get_args(Quantisation))
+            raise InputError(f"quantisation must be one of {choices}, got {self.quantisation!r}")
+
+    def _check_edge_dim(self, edge_dim: int) -> None:
+        if not isinstance(edge_dim, int) or edge_dim < 1:
+            raise InputError(f"edge_dim must be a whole number of at least 1, got {edge_dim!r}")
+        if isinstance(self.maps, IdentityMaps):
+            raise InputError("identity maps do not compress; take MapPolicy() or edge_dim=None")
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "Sheaf-FRL" if self.distillation is None else "Sheaf-FRL with distillation"
+
+    def node(self, context: NodeContext) -> SheafFRLNode:
+        """Return the program of one agent."""
+        return SheafFRLNode(self, context)

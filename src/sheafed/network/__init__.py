@@ -1,0 +1,1 @@
+"""One process per agent: peers that may be slow, absent or gone."""

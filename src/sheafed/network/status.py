@@ -1,0 +1,110 @@
+"""A small file in which an agent says how it is, and what others read from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Literal
+
+from sheafed.atomic_io import write_atomically
+
+STATUS = "status.json"
+PERIOD_SECONDS = 1.0
+SILENT_SECONDS = 5.0
+
+logger = logging.getLogger("sheafed.training")
+
+State = Literal["waiting", "training", "finished", "stopped", "failed"]
+
+
+@dataclass
+class Status:
+    """How an agent is."""
+
+    agent: str
+    state: State = "waiting"
+    round: int = 0
+    rounds: int = 0
+    private_accuracy: float | None = None
+    communication_accuracy: float | None = None
+    bytes_sent: int = 0
+    present: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    rejected: dict[str, int] = field(default_factory=dict)
+    """Messages, by reason."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Neighbours that mean something else, and what."""
+    strangers: dict[str, int] = field(default_factory=dict)
+    """Links of certificates that name no neighbour."""
+    refused_links: int = 0
+    """Links without a certificate of the authority."""
+    pid: int = field(default_factory=os.getpid)
+    time: float = field(default_factory=time.time)
+
+
+class StatusFile:
+    """Writes a status every second, and when it ends, from a thread of its own.
+
+    A status that cannot be written is no reason to end: it is logged, and tried again.
+    """
+
+    def __init__(self, path: Path, status: Callable[[], Status]) -> None:
+        self._path, self._status = path, status
+        self._failing = False
+        self._over = Event()
+        self._thread = Thread(target=self._work, name="status", daemon=True)
+
+    def __enter__(self) -> None:
+        self._write()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._write()
+
+    def _work(self) -> None:
+        while not self._over.wait(PERIOD_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            write_atomically(self._path, json.dumps(asdict(self._status())).encode())
+        except OSError as problem:
+            if not self._failing:
+                logger.error("the status cannot be written for now: %s", problem)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def read_statuses(directory: Path) -> dict[str, Status]:
+    """Return the statuses in the subdirectories of a network's directory, by agent."""
+    found = [Status(**json.loads(p.read_text())) for p in sorted(directory.glob(f"*/{STATUS}"))]
+    return {status.agent: status for status in found}
+
+
+def liveness(status: Status) -> str:
+    """Return the state in a word, or that the process is gone, or has not written for a while."""
+    if status.state in ("finished", "stopped", "failed"):
+        return status.state
+    if not _runs(status.pid):
+        return "dead"
+    age = time.time() - status.time
+    return f"silent for {age:.0f} s" if age > SILENT_SECONDS else status.state
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

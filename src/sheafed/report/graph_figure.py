@@ -1,0 +1,155 @@
+"""The agent graph: nodes by private accuracy, edges by misalignment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import networkx as nx
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+
+from sheafed.report import style
+from sheafed.report.charts import colour_bar, figure_of, finite, or_nan
+from sheafed.report.run_reader import Record, RunFiles
+from sheafed.report.style import FAINT, INK, escape, number, short, size
+
+CIRCLE_UP_TO = 16
+"""More agents than that are placed by their distances in the graph, not on a circle."""
+NAMED_UP_TO = 24
+"""Of more agents than that the names would cover each other; hovering tells them."""
+
+
+def misalignment_limit(runs: Iterable[RunFiles]) -> float:
+    """Return where the colours of edges end; they begin at 0."""
+    values = [edge.get("misalignment") for run in runs for edge in run.edges]
+    return max(finite(values), default=1.0) or 1.0
+
+
+def layout(run: RunFiles) -> dict[str, tuple[float, float]]:
+    """Return where the agents are drawn: the same places for the same network."""
+    names = list(run.agents)
+    if len(names) == 1:
+        return {names[0]: (0.0, 0.0)}
+    circle = {
+        name: (
+            math.sin(2 * math.pi * k / len(names)),
+            math.cos(2 * math.pi * k / len(names)),
+        )
+        for k, name in enumerate(names)
+    }
+    if len(names) <= CIRCLE_UP_TO:
+        return circle
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(names)
+    graph.add_edges_from(run.links)
+    placed = nx.kamada_kawai_layout(graph, pos=circle)
+    return {name: (float(x), float(y)) for name, (x, y) in placed.items()}
+
+
+def network(run: RunFiles, accuracies: tuple[float, float], misalignments: float) -> go.Figure:
+    """Draw the graph: nodes by private accuracy, edges by misalignment."""
+    places, named = layout(run), len(run.agents) <= NAMED_UP_TO
+    figure = figure_of(height=470, showlegend=False, margin={"l": 10, "r": 10, "t": 10, "b": 75})
+    spots: list[tuple[float, float, str]] = []
+    lines: list[tuple[list[float | None], list[float | None], str]] = []
+    for a, b in run.links:
+        (ax, ay), (bx, by) = places[a], places[b]
+        value = run.edge(a, b).get("misalignment", run.edge(b, a).get("misalignment"))
+        lines.append(([ax, bx, None], [ay, by, None], _edge_colour(value, misalignments)))
+        text = _describe_link(run, a, b, value)
+        spots += [(ax + (bx - ax) * t / 8, ay + (by - ay) * t / 8, text) for t in range(1, 8)]
+    # A rim in the colour of the text keeps pale edges visible on white and dark ones on black.
+    width = 5.0 if len(lines) <= 15 else 3.5 if len(lines) <= 60 else 2.0
+    rim = {"x": [x for xs, _, _ in lines for x in xs], "y": [y for _, ys, _ in lines for y in ys]}
+    figure.add_scatter(
+        **rim, mode="lines", hoverinfo="skip", line={"color": INK, "width": width + 1.5}
+    )
+    for xs, ys, colour in lines:
+        figure.add_scatter(
+            x=xs, y=ys, mode="lines", hoverinfo="skip", line={"color": colour, "width": width}
+        )
+    figure.add_scatter(
+        x=[x for x, _, _ in spots],
+        y=[y for _, y, _ in spots],
+        hovertext=[text for _, _, text in spots],
+        hoverinfo="text",
+        mode="markers",
+        name="edges",
+        marker={
+            "size": 16,
+            "opacity": 0,
+            "color": [0.0] * len(spots),
+            "colorscale": style.MISALIGNMENT,
+            "cmin": 0,
+            "cmax": misalignments,
+            "showscale": True,
+            "colorbar": colour_bar("edges: misalignment", x=0.52, length=0.46),
+        },
+    )
+    figure.add_scatter(
+        x=[places[name][0] for name in run.agents],
+        y=[places[name][1] for name in run.agents],
+        hovertext=[_describe_agent(name, agent) for name, agent in run.agents.items()],
+        hoverinfo="text",
+        text=[short(name, 10) if named else "" for name in run.agents],
+        textposition=[_outside(*places[name]) for name in run.agents],
+        textfont={"size": 13, "color": INK, "shadow": "auto"},
+        cliponaxis=False,
+        mode="markers+text",
+        name="agents",
+        marker={
+            "size": 26 if named else 16,
+            "line": {"width": 2, "color": INK},
+            "color": [or_nan(agent.get("private_accuracy")) for agent in run.agents.values()],
+            "colorscale": style.ACCURACY,
+            "cmin": accuracies[0],
+            "cmax": accuracies[1],
+            "showscale": True,
+            "colorbar": colour_bar("agents: private accuracy", x=0.02, length=0.46),
+        },
+    )
+    hidden = {"visible": False, "fixedrange": True}
+    room = 1.25 + 0.1 * max((min(10, len(name)) * named for name in run.agents), default=0)
+    figure.update_xaxes(**hidden, range=[-room, room])
+    figure.update_yaxes(**hidden, range=[-1.25, 1.25])
+    return figure
+
+
+def _describe_link(run: RunFiles, a: str, b: str, misalignment: float | None) -> str:
+    text = f"<b>{escape(a)} — {escape(b)}</b><br>misalignment {number(misalignment)}"
+    for sender, receiver in ((a, b), (b, a)):
+        edge = run.edge(sender, receiver)
+        text += (
+            f"<br>{escape(sender)} → {escape(receiver)}: "
+            f"{number(edge.get('communication_accuracy'))} of {number(edge.get('ceiling'))}, "
+            f"{size(edge.get('bytes_sent'))}"
+        )
+    return text
+
+
+def _describe_agent(name: str, agent: Record) -> str:
+    text = (
+        f"<b>{escape(name)}</b><br>private {number(agent.get('private_accuracy'))}"
+        f"<br>after communication {number(agent.get('communication_accuracy'))}"
+    )
+    if "dimension" in agent:
+        text += f"<br>latent size {agent['dimension']}"
+        text += f"<br>{agent['training_samples']} training samples"
+        text += f"<br>{len(agent['neighbours'])} neighbours"
+    if "objective" in agent:  # not in runs of earlier releases
+        text += f"<br>learns by {escape(agent['objective'])}"
+    return text
+
+
+def _edge_colour(value: float | None, limit: float) -> str:
+    if value is None or not math.isfinite(value):
+        return FAINT
+    return str(sample_colorscale(style.MISALIGNMENT, [min(1.0, value / limit)])[0])
+
+
+def _outside(x: float, y: float) -> str:
+    """Return on which side of a node its name does not lie on edges."""
+    across = "center" if abs(x) < 0.1 else "right" if x > 0 else "left"
+    along = "middle" if abs(y) < 0.8 and across != "center" else "top" if y >= 0 else "bottom"
+    return f"{along} {across}"

@@ -1,0 +1,188 @@
+"""What a run directory holds, read back; also of a run that is still under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sheafed.checkpointing.checkpoint import load_checkpoint
+from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS, SUMMARY
+from sheafed.errors import CheckpointError, InputError, ReportError
+from sheafed.transport.ledger import Ledger
+
+CONFIG = "config.json"
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run as its directory tells it."""
+
+    label: str
+    finished: bool
+    headline: Record
+    """The figures of `summary.json`; of an unfinished run, those of its latest record."""
+    records: list[Record]
+    """The lines of `metrics.jsonl`."""
+    agents: dict[str, Record]
+    edges: list[Record]
+    """Directed; of an unfinished run without figures, which are written at the end."""
+    config: Record | None = None
+    ledger: Ledger | None = None
+    notes: tuple[str, ...] = field(default=())
+    """What a reader should know before believing the figures."""
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """The undirected edges, sorted."""
+        return sorted({_link(edge["sender"], edge["receiver"]) for edge in self.edges})
+
+    def edge(self, sender: str, receiver: str) -> Record:
+        """Return what is known of a directed edge."""
+        return self._by_pair.get((sender, receiver), {})
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], Record]:
+        return {(edge["sender"], edge["receiver"]): edge for edge in self.edges}
+
+
+def read_runs(directories: Sequence[str | Path]) -> list[RunFiles]:
+    """Read some run directories, and give each a label that tells it from the others."""
+    paths = [Path(directory) for directory in directories]
+    if not paths:
+        raise InputError("there is nothing to report on; give at least one run directory")
+    places = [path.resolve() for path in paths]
+    for place in places:
+        if places.count(place) > 1:
+            raise InputError(f"{place} was given twice; give every run once")
+    names = [place.name for place in places]
+    return [
+        read_run(path, place.name if names.count(place.name) == 1 else str(path))
+        for path, place in zip(paths, places, strict=True)
+    ]
+
+
+def read_run(directory: str | Path, label: str | None = None) -> RunFiles:
+    """Read one run directory."""
+    path = Path(directory)
+    label = label or path.resolve().name
+    if not ((path / METRICS).is_file() or (path / SUMMARY).is_file()):
+        raise ReportError(
+            f"{path} is no run: it has neither {METRICS} nor {SUMMARY}; give a directory that "
+            "`sheafed run ... --out DIRECTORY` has written"
+        )
+    records = _read_lines(path / METRICS)
+    config = _read_object(path / CONFIG)
+    summary = _read_object(path / SUMMARY)
+    notes: list[str] = []
+    checkpoint = _read_checkpoint(path / CHECKPOINT, notes)
+    ledger = _ledger(checkpoint, notes)
+    rounds = max(checkpoint.get("rounds", 0), records[-1].get("round", 0) if records else 0)
+    if summary is not None and rounds <= summary.get("rounds", 0):
+        _check_summary(path / SUMMARY, summary)
+        return RunFiles(
+            label,
+            True,
+            summary,
+            records,
+            summary["agents"],
+            summary["edges"],
+            config,
+            ledger,
+            tuple(notes),
+        )
+    notes.insert(0, "This run has not ended: what is measured per edge is written when it does.")
+    last = records[-1] if records else {}
+    agents, edges = _network(checkpoint, last)
+    headline = _so_far(config, checkpoint, last, ledger)
+    return RunFiles(label, False, headline, records, agents, edges, config, ledger, tuple(notes))
+
+
+def _so_far(
+    config: Record | None, checkpoint: Record, last: Record, ledger: Ledger | None
+) -> Record:
+    """Return the headline figures of a run without a summary."""
+    config = config or {}
+    identity = checkpoint.get("identity", {})
+    sent = {} if ledger is None else {"bytes_sent": ledger.bytes_sent()}
+    return {
+        "method": config.get("method", {}).get("name") or identity.get("method", "unknown method"),
+        "seed": config.get("seed", identity.get("seed")),
+        "epochs": last.get("epoch", 0),
+        "rounds": checkpoint.get("rounds"),
+        "seconds": checkpoint.get("seconds"),
+        **sent,
+        **{key: value for key, value in last.items() if key != "agents"},
+    }
+
+
+def _network(checkpoint: Record, last: Record) -> tuple[dict[str, Record], list[Record]]:
+    identity = checkpoint.get("identity", {})
+    known = last.get("agents", {})
+    agents = {name: dict(known.get(name, {})) for name in identity.get("agents", known)}
+    pairs = [pair for a, b in identity.get("graph", []) for pair in ((a, b), (b, a))]
+    return agents, [{"sender": sender, "receiver": receiver} for sender, receiver in pairs]
+
+
+def _read_checkpoint(path: Path, notes: list[str]) -> Record:
+    if not path.is_file():
+        notes.append(f"There is no {path.name} in the directory, so the ledger is not shown.")
+        return {}
+    try:
+        return load_checkpoint(path)
+    except CheckpointError as problem:
+        notes.append(f"The ledger is not shown: {problem}")
+        return {}
+
+
+def _ledger(checkpoint: Record, notes: list[str]) -> Ledger | None:
+    if "ledger" not in checkpoint:
+        return None
+    try:
+        return Ledger.from_state(checkpoint["ledger"])
+    except (InputError, LookupError, TypeError) as problem:
+        notes.append(f"The ledger in the checkpoint cannot be read: {problem}")
+        return None
+
+
+def _read_lines(path: Path) -> list[Record]:
+    """Read a line of JSON per record; the last one may be only half there, as after a crash."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    return [_parse(line, f"line {number} of {path}") for number, line in enumerate(lines, 1)]
+
+
+def _read_object(path: Path) -> Record | None:
+    return _parse(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def _parse(content: bytes, place: str) -> Record:
+    try:
+        value = json.loads(content)
+    except ValueError as problem:
+        raise ReportError(
+            f"{place} is damaged, it is not JSON ({problem}); run the experiment again"
+        ) from problem
+    if not isinstance(value, dict):
+        raise ReportError(f"{place} should hold a JSON object, it holds {value!r:.60}")
+    return value
+
+
+def _check_summary(path: Path, summary: Record) -> None:
+    missing = [key for key in ("method", "epochs", "agents", "edges") if key not in summary]
+    if missing:
+        raise ReportError(
+            f"{path} is not the summary of a run: it lacks {', '.join(missing)}; give a directory "
+            "that `sheafed run` has written"
+        )
+
+
+def _link(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a <= b else (b, a)

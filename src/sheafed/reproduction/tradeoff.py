@@ -1,0 +1,289 @@
+"""tab:tradeoff: what privacy costs in bytes and in map updates, measured and by the formulas."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sheafed.atomic_io import write_atomically
+from sheafed.config.experiment import Experiment
+from sheafed.config.federation import agent_specs, build
+from sheafed.config.presets import read_experiment
+from sheafed.errors import ConfigError
+from sheafed.graphs import incoming, orient, outgoing
+from sheafed.methods import SheafFRL
+from sheafed.methods.endpoints import solve
+from sheafed.methods.node import ROUND, Node, NodeContext
+from sheafed.reproduction import tradeoff_tables
+from sheafed.reproduction.figures import save
+from sheafed.reproduction.shift import SMALL
+from sheafed.reproduction.tradeoff_tables import PRIVACIES, SIZES, Measurements, Privacy
+from sheafed.training import train
+
+FLOAT = 4
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which agents are measured and for how long."""
+
+    scale: str
+    config: str
+    settings: tuple[str, ...]
+    rounds: int
+    seeds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.rounds % 2:
+            raise ConfigError(f"strict ends update in turn: rounds must be even, got {self.rounds}")
+
+    def experiment(self, sizes: str, privacy: Privacy, seed: int) -> Experiment:
+        """Return a cell of the table; the homogeneous agents are all of one architecture.
+
+        That is the one whose latent size is nearest to the mean, so that both rows are of the same
+        order; target classes, and with them the graph, stay.
+        """
+        paper = ("method.name=sheaf-frl", "method.exchange_every=1", "method.quantisation=none")
+        overrides = (*paper, *self.settings, f"method.privacy={privacy}")
+        experiment = read_experiment(self.config, (*overrides, f"seed={seed}"))
+        if sizes == "heterogeneous":
+            return experiment
+        specs = agent_specs(experiment, classes=10)
+        mean = statistics.fmean(spec.latent for spec in specs.values())
+        one = min(specs.values(), key=lambda spec: abs(spec.latent - mean))
+        agents = [
+            {
+                "name": name,
+                "encoder": one.kind,
+                "widths": one.encoder,
+                "head": one.head,
+                "dropout": one.dropout,
+                "target_classes": spec.target_classes,
+            }
+            for name, spec in specs.items()
+        ]
+        content = experiment.model_dump() | {"model": {"agents": agents}}
+        return Experiment.model_validate(content)
+
+
+def quick(seeds: Sequence[int]) -> Plan:
+    """Five of the fifteen agents, a few rounds."""
+    members = ", ".join(f'"{name}"' for name in SMALL)
+    settings = (
+        f"model.members=[{members}]",
+        "data.train_fraction=0.05",
+        "data.pilot_fraction=0.02",
+    )
+    return Plan("quick", "fifteen", settings, rounds=10, seeds=tuple(seeds))
+
+
+def paper(seeds: Sequence[int]) -> Plan:
+    """The fifteen agents for an epoch."""
+    return Plan("paper", "fifteen", (), rounds=48, seeds=tuple(seeds))
+
+
+@dataclass
+class MapUpdates:
+    """Solves Procrustes problems and notes their shapes and how long they took.
+
+    Seconds are of the processor, which count alike on a busy machine, if torch has one thread.
+    """
+
+    shapes: list[Shape] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
+        """Solve one problem."""
+        began = time.thread_time()
+        solution = solve(m, previous)
+        self.seconds += time.thread_time() - began
+        self.shapes.append((m.shape[0], m.shape[1]))
+        return solution
+
+
+class Observed:
+    """Sheaf-FRL whose agents note, each for itself, what its map updates cost."""
+
+    def __init__(self, method: SheafFRL) -> None:
+        self.method = method
+        self.updates: dict[str, MapUpdates] = {}
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.method.name
+
+    def node(self, context: NodeContext) -> Node:
+        """Return the program of one agent."""
+        own = self.updates.setdefault(context.agent.name, MapUpdates())
+        return replace(self.method, solver=own).node(context)
+
+
+def floats_sent(
+    privacy: Privacy, d: int, below: Sequence[int], above: Sequence[int], K: int
+) -> int:
+    r"""Return how many numbers agent i sends in a round (tab:tradeoff, communication).
+
+    Args:
+        privacy: the protocol.
+        d: d_i.
+        below: the sizes of N(i)^-, whose latents are not larger.
+        above: the sizes of N(i)^+.
+        K: pilots in a round.
+    """
+    if privacy == "standard":
+        return (len(below) + len(above)) * d * K
+    return len(below) * d * K + K * sum(above)
+
+
+def decompositions(
+    privacy: Privacy, homogeneous: bool, d: int, below: Sequence[int], above: Sequence[int]
+) -> list[Shape]:
+    """Return the shapes of the problems agent i solves until all its maps are fitted once.
+
+    Standard privacy does so in every round; strict ends take turns, so there it takes two.
+    """
+    if privacy == "strict":
+        return [(d, d)] * len(below) + [(other, d) for other in above]
+    if homogeneous:
+        return [(d, d)] * len(above)
+    return [(d, other) for other in below] + [(other, d) for other in above]
+
+
+def cost(shapes: Sequence[Shape]) -> int:
+    r"""Return $\sum d_\text{large} d_\text{small}^2$."""
+    return sum(rows * columns**2 for rows, columns in shapes)
+
+
+def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
+    """Train for some rounds; return by agent what it sent and solved, beside the formulas.
+
+    Bytes are those of tensors per round, without headers; decompositions, their cost and seconds
+    are per update of all maps of the agent.
+    """
+    federation = build(experiment)
+    method = experiment.method.build()
+    if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
+        raise ConfigError(f"the trade-off is Sheaf-FRL's, got method.name={experiment.method.name}")
+    whole = method.quantisation == "none" and method.edge_dim is None
+    if method.distillation or method.exchange_every != 1 or not whole:
+        raise ConfigError(
+            "the formulas of tab:tradeoff are of whole latents in every round; leave out "
+            "method.distillation, method.exchange_every, method.quantisation and method.edge_dim"
+        )
+    observed = Observed(method)
+    with _one_thread():
+        run = train(
+            federation.agents,
+            federation.graph,
+            observed,
+            federation.pilots,
+            epochs=1,
+            rounds_per_epoch=rounds,
+            seed=experiment.seed,
+            oracle=False,
+        )
+    dims = {agent.name: agent.dimension for agent in federation.agents}
+    edges = orient(federation.graph, dims)
+    homogeneous = len(set(dims.values())) == 1
+    pilots = min(method.pilots, federation.pilots.total)
+    updates = rounds if method.privacy == "standard" else rounds // 2
+    found = {}
+    for name, d in dims.items():
+        below = [dims[j] for j in incoming(edges, name)]
+        above = [dims[j] for j in outgoing(edges, name)]
+        sent = sum(
+            row.payload_bytes
+            for row in run.ledger.rows()
+            if row.kind == ROUND and row.sender == name
+        )
+        own = observed.updates[name]
+        expected = decompositions(method.privacy, homogeneous, d, below, above)
+        found[name] = {
+            "dimension": d,
+            "bytes": sent / rounds,
+            "bytes_formula": FLOAT * floats_sent(method.privacy, d, below, above, pilots),
+            "decompositions": len(own.shapes) / updates,
+            "decompositions_formula": len(expected),
+            "cost": cost(own.shapes) / updates,
+            "cost_formula": cost(expected),
+            "seconds": own.seconds / updates,
+        }
+    return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def reproduce(plan: Plan, out: Path) -> str:
+    """Measure what is missing, one cell at a time, and write figure, table and paragraph."""
+    found = {
+        (sizes, privacy, seed): _measured(plan, out, sizes, privacy, seed)
+        for sizes in SIZES
+        for privacy in PRIVACIES
+        for seed in plan.seeds
+    }
+    agents = len(next(iter(found.values())))
+    note = f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
+    save(tradeoff_tables.draw(found, note), out, "tradeoff")
+    text = _paragraph(plan, found, agents)
+    write_atomically(out / "tradeoff.csv", tradeoff_tables.as_csv(found).encode())
+    write_atomically(out / "tradeoff.md", tradeoff_tables.as_markdown(found).encode())
+    write_atomically(out / "tradeoff.txt", text.encode())
+    return text
+
+
+def _measured(plan: Plan, out: Path, sizes: str, privacy: Privacy, seed: int) -> dict[str, Any]:
+    """Return the measurements of a cell, from its file if it has been measured."""
+    experiment = plan.experiment(sizes, privacy, seed)
+    path = out / "runs" / f"{sizes}-{privacy}-seed-{seed}.json"
+    made_of = {"rounds": plan.rounds, "experiment": experiment.model_dump(mode="json")}
+    if path.exists():
+        content: dict[str, Any] = json.loads(path.read_text())
+        if content["made_of"] != made_of:
+            raise ConfigError(f"{path} was measured with another config; choose another --out")
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"made_of": made_of, "agents": measure(experiment, plan.rounds)}
+        write_atomically(path, json.dumps(content, indent=2).encode())
+        print(f"done: {path.stem}", flush=True)
+    agents: dict[str, Any] = content["agents"]
+    return agents
+
+
+def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
+    def dims(sizes: str) -> str:
+        cell = found[sizes, "standard", plan.seeds[0]]
+        return ", ".join(str(d) for d in sorted({int(a["dimension"]) for a in cell.values()}))
+
+    experiment = plan.experiment("heterogeneous", "standard", plan.seeds[0])
+    return (
+        f"tab:tradeoff at scale {plan.scale}. {agents} agents of {plan.config} on "
+        f"{experiment.data.name} train by Sheaf-FRL for {plan.rounds} rounds, with seeds "
+        f"{', '.join(map(str, plan.seeds))}, one cell at a time, on one torch thread. "
+        f"Heterogeneous latent sizes: {dims('heterogeneous')}; homogeneous: {dims('homogeneous')}, "
+        "all agents with the architecture whose latent size is nearest to the mean, on the same "
+        "graph. Bytes are those of the tensors in the ledger, without "
+        "headers. An update is the time in which all maps of an agent are fitted once: a round "
+        "under standard privacy, two under strict privacy, where the ends of an edge take turns. "
+        "The cost of a decomposition is the larger times the square of the smaller latent size. "
+        "Every agent solves its own problems, as on machines of their own; milliseconds are of the "
+        "processor. Figures are means over agents, ± the standard deviation over seeds.\n"
+    )

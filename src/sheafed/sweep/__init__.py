@@ -1,0 +1,1 @@
+"""Many runs of one config: grids, searches, results."""

@@ -1,0 +1,185 @@
+"""Trials in processes of their own, some at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from sheafed.atomic_io import write_atomically
+from sheafed.config.experiment import CONFIG, Experiment
+from sheafed.config.presets import read_experiment
+from sheafed.errors import ConfigError, SweepError
+from sheafed.sweep.results import is_done
+from sheafed.sweep.trials import Trial
+
+LOCK, FAILURE = ".lock", "failure.txt"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Runner:
+    """Runs trials of one config, each in a process of its own.
+
+    Whoever interrupts it interrupts its processes; the next one goes on from their checkpoints. A
+    lock, which the processes inherit, keeps a second runner out of the same directory, also when
+    the first was killed and has left processes behind. What a failed trial said stays in its
+    directory as `failure.txt`, until it is run again.
+
+    Args:
+        config: a preset or a file.
+        overrides: `table.key=value` of all trials.
+        out: where their directories are.
+        jobs: how many run at a time.
+        memory: how many bytes of address space a trial may take, if there is a limit (Linux).
+    """
+
+    def __init__(
+        self,
+        config: str,
+        overrides: Sequence[str],
+        out: Path,
+        jobs: int,
+        memory: int | None = None,
+    ) -> None:
+        self.config, self.overrides, self.out, self.jobs = config, tuple(overrides), out, jobs
+        self.memory = memory
+        self._children: set[subprocess.Popen[str]] = set()
+        self._guard = Lock()
+        self._stopped = False
+        self._progress = _Progress(0)
+
+    def __enter__(self) -> Runner:
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.out / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            os.close(self._lock)
+            raise SweepError(
+                f"{self.out} is in use by another command, or by runs that one has left behind; "
+                "wait for them, or choose another --out"
+            ) from problem
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    def experiment(self, overrides: Sequence[str]) -> Experiment:
+        """Return what a run with these further overrides is."""
+        return read_experiment(self.config, (*self.overrides, *overrides))
+
+    def check(self, trial: Trial) -> None:
+        """Raise on a trial that cannot be, or whose directory holds a run of another config."""
+        experiment = self.experiment(trial.overrides)
+        path = self.out / trial.directory / CONFIG
+        if path.exists() and _read_config(path) != experiment:
+            raise ConfigError(
+                f"{path.parent} was run with another config; repeat the command with the same, or "
+                "choose another --out"
+            )
+
+    def run(self, trials: Iterable[Trial]) -> None:
+        """Run those that are not done."""
+        missing = [trial for trial in dict.fromkeys(trials) if not is_done(trial, self.out)]
+        self.expect(len(missing))
+        self.map(self.ensure, missing)
+
+    def expect(self, number: int) -> None:
+        """Show progress as of so many trials from now on."""
+        self._progress = _Progress(number)
+
+    def ensure(self, trial: Trial) -> bool:
+        """Run a trial unless it is done; return whether it came to its end."""
+        if is_done(trial, self.out):
+            return True
+        finished = self._run(trial)
+        if not self._stopped:
+            self._progress.show(trial, finished)
+        return finished
+
+    def _run(self, trial: Trial) -> bool:
+        """Run a trial, from its checkpoint if it has one; return whether it came to its end."""
+        directory = self.out / trial.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sheafed", "run", self.config, "--resume"]
+        command += ["--out", str(directory)]
+        for override in (*self.overrides, *trial.overrides):
+            command += ["--set", override]
+        with self._guard:
+            if self._stopped:
+                return False
+            child = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=(self._lock,),
+            )
+            self._children.add(child)
+        if self.memory is not None:
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (self.memory, self.memory))
+        _, said = child.communicate()
+        with self._guard:
+            self._children.discard(child)
+        if child.returncode == 0:
+            (directory / FAILURE).unlink(missing_ok=True)
+        elif not self._stopped:
+            reason = said.strip()[-2000:] or f"ended with code {child.returncode}"
+            write_atomically(directory / FAILURE, reason.encode())
+        return child.returncode == 0
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Apply a function that runs trials to all items, `jobs` at a time."""
+        with ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                return list(pool.map(function, items))
+            except BaseException:
+                self._stop()
+                raise
+
+    def _stop(self) -> None:
+        with self._guard:
+            self._stopped = True
+            for child in self._children:
+                child.terminate()
+
+
+def _read_config(path: Path) -> Experiment | None:
+    """Return the experiment of a run; None if this version knows no such config."""
+    try:
+        return Experiment.model_validate_json(path.read_text())
+    except ValidationError:
+        return None
+
+
+def failure(trial: Trial, out: Path) -> str | None:
+    """Return what a trial said when it last failed, if it did."""
+    path = out / trial.directory / FAILURE
+    return path.read_text() if path.exists() else None
+
+
+class _Progress:
+    """A line per trial, with the time that has passed."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.ended, self.began, self._guard = total, 0, time.monotonic(), Lock()
+
+    def show(self, trial: Trial, finished: bool) -> None:
+        with self._guard:
+            self.ended += 1
+            state = "done" if finished else "failed"
+            passed = time.monotonic() - self.began
+            words = " ".join(trial.overrides)
+            print(f"{state} {self.ended}/{self.total} after {passed:.0f} s: {words}", flush=True)

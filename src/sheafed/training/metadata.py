@@ -1,0 +1,74 @@
+"""What the processes of a training must know of agents that live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.objectives import Probed
+from sheafed.errors import InputError
+from sheafed.training.process_group import ProcessGroup
+
+
+@dataclass(frozen=True)
+class AgentMetadata:
+    """One agent, without its data, its weights or anything else that is its own."""
+
+    home: int
+    """The rank it lives on."""
+    dimension: int
+    head: str | None
+    optimizer: str
+    batch_size: int
+    training_samples: int
+    has_validation: bool
+    learns: bool
+    objective: str
+    """In words, for people."""
+
+    @property
+    def batches(self) -> int:
+        """How many rounds one pass over its training data takes."""
+        return self.training_samples // self.batch_size
+
+
+def profile(agent: Agent, home: int) -> AgentMetadata:
+    """Return the profile of an agent."""
+    return AgentMetadata(
+        home=home,
+        dimension=agent.dimension,
+        head=None if agent.head is None else type(agent.head).__name__,
+        optimizer=type(agent.optimizer).__name__,
+        batch_size=agent.batch_size,
+        training_samples=len(agent.data.train),
+        has_validation=agent.data.validation is not None,
+        learns=agent.learns,
+        objective=describe_objective(agent),
+    )
+
+
+def describe_objective(agent: Agent) -> str:
+    """Say what an agent learns by, and what of it does not learn."""
+    if not agent.learns:
+        return "nothing, it is frozen"
+    nested = agent.objective.objective if isinstance(agent.objective, Probed) else agent.objective
+    words = [getattr(nested, "__name__", type(nested).__name__)]
+    words += ["its head by labels"] if nested is not agent.objective else []
+    words += ["no head"] if agent.head is None else []
+    words += ["encoder frozen"] if agent.frozen else []
+    return ", ".join(words)
+
+
+def gather_metadata(agents: Mapping[str, Agent], group: ProcessGroup) -> dict[str, AgentMetadata]:
+    """Return the profiles of all agents of the group, sorted by name; some may live here."""
+    here = {name: asdict(profile(agent, group.rank)) for name, agent in agents.items()}
+    listed = [item for part in group.gather(here) for item in part.items()]
+    names = sorted(name for name, _ in listed)
+    if len(set(names)) != len(names):
+        raise InputError(f"every agent must live on one rank, got {names}")
+    if not names:
+        raise InputError("there are no agents to train; give at least one")
+    return {
+        name: AgentMetadata(**values) for name, values in sorted(listed, key=lambda item: item[0])
+    }

@@ -1,0 +1,1 @@
+"""Peers that find each other over TLS: sessions, certificates, relays."""

@@ -1,0 +1,67 @@
+"""The benchmarks measure what they say; how fast things are is not asserted here."""
+
+import pytest
+import torch
+
+from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.networks import many, zoo
+from sheafed.bench.rounds import bare_loop, plain_loop
+from sheafed.methods import NonCooperative, SheafFRL
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_most", "verdict"),
+    [(1.0, True, "ok"), (1.2, True, "short"), (1.2, False, "ok"), (0.9, False, "short")],
+)
+def test_a_verdict_follows_from_the_bound(measured: float, at_most: bool, verdict: str) -> None:
+    measurement = Measurement(1, "x", 1.1, measured, at_most=at_most)
+    assert measurement.verdict == verdict
+    assert measurement.as_dict()["verdict"] == verdict
+
+
+def test_tasks_take_turns_and_warm_up_is_not_counted() -> None:
+    calls: list[str] = []
+    tasks = {name: lambda name=name: calls.append(name) for name in "ab"}
+    seconds = interleaved(tasks, repeats=3, warm_up=2)
+    assert "".join(calls) == "ab" * 5
+    assert [len(times) for times in seconds.values()] == [3, 3]
+    assert ratio({"a": [1.0, 2.0, 9.0], "b": [1.0, 1.0, 1.0]}, "a", "b") == 2.0
+
+
+def test_the_zoo_is_the_papers() -> None:
+    network = zoo(NonCooperative(), train=64, test=2, pilots=64)
+    agents = [node.agent for node in network.nodes.values()]
+    assert len(agents) == 15
+    assert network.graph.number_of_edges() == 42
+    assert sum(p.numel() for agent in agents for p in agent.parameters) == 3_411_690
+
+
+def test_many_agents_have_four_neighbours_each() -> None:
+    network = many(9, SheafFRL(pilots=8))
+    assert {len(node.neighbours) for node in network.nodes.values()} == {4}
+    network.step()
+    assert network.round == 1
+    assert network.transport.ledger.bytes_sent() > 0
+
+
+def test_the_bare_loop_takes_the_steps_of_independent_training() -> None:
+    """Without dropout and clipping it would be the same training; here the batches are."""
+    network, twin = many(5, NonCooperative()), many(5, NonCooperative())
+    step = bare_loop(twin)
+    for _ in range(3):
+        network.step()
+        step()
+    for name, node in network.nodes.items():
+        for one, other in zip(
+            node.agent.parameters, twin.nodes[name].agent.parameters, strict=True
+        ):
+            torch.testing.assert_close(one, other)
+
+
+def test_the_plain_loop_undoes_the_layout_and_learns() -> None:
+    network = many(5, NonCooperative())
+    agent = next(iter(network.nodes.values())).agent
+    before = [p.detach().clone() for p in agent.parameters]
+    plain_loop(network)()
+    assert all(p.is_contiguous() for p in agent.parameters)
+    assert any(not torch.equal(p, old) for p, old in zip(agent.parameters, before, strict=True))

@@ -1,0 +1,84 @@
+"""Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
+
+A job is `{"case", "world", "out", "size", "options", "timeout", "fate"}`: ranks train a world of
+`worlds.py`. A fate `[rank, step, signal]` is what a rank sends itself in the midst of a round. The
+answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one it is null.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import FileStore
+
+from sheafed.agents.agent import Agent
+from sheafed.training import Cluster, train
+from sheafed.transport import GlooGroup
+from tests.helpers.federations import METHODS, WORLDS, pilots, start
+
+Job = dict[str, Any]
+
+
+def meet_fate(agent: Agent, step: int, number: int) -> None:
+    take = agent.next_batch
+
+    def next_batch() -> Any:
+        if agent.steps == step:
+            os.kill(os.getpid(), number)
+        return take()
+
+    agent.next_batch = next_batch
+
+
+def run_rank(job: Job, rank: int, store: Path) -> None:
+    team, edges = WORLDS[job["world"]]
+    ranks = GlooGroup(FileStore(str(store), job["size"]), rank, job["size"])
+    with Cluster(job["timeout"], ranks) as cluster:
+        names = cluster.place({agent.name: 1.0 for agent in team()} if rank == 0 else None)
+        here = [agent for agent in team() if agent.name in names]
+        if job["fate"] and job["fate"][0] == rank:
+            meet_fate(here[0], *job["fate"][1:])
+        options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "oracle_accuracy": False}
+        options |= job["options"]
+        method = METHODS[job["case"]]()
+        train(here, edges, method, pilots(), out=job["out"], group=cluster, **options)
+
+
+def start_rank(job: Job, rank: int, place: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        run_rank(job, rank, place / "store")
+    except Exception as problem:  # noqa: BLE001, it is reported
+        (place / str(rank)).write_text(f"{type(problem).__name__}: {problem}")
+        os._exit(1)
+    os._exit(0)
+
+
+def run_job(job: Job, place: Path) -> list[list[Any] | None]:
+    children = {start_rank(job, rank, place): rank for rank in range(job["size"])}
+    frozen = {job["fate"][0]} if job["fate"] and job["fate"][2] == signal.SIGSTOP else set()
+    endpoints: list[list[Any] | None] = [None] * job["size"]
+    while set(children.values()) != frozen:
+        child, status = os.wait()
+        rank = children.pop(child)
+        message = (place / str(rank)).read_text() if (place / str(rank)).exists() else ""
+        endpoints[rank] = [os.waitstatus_to_exitcode(status), message]
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return endpoints
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    start("distillation", epochs=1)  # torch loads much of itself when it is first used
+    for line in sys.stdin:
+        with tempfile.TemporaryDirectory() as place:
+            print(json.dumps(run_job(json.loads(line), Path(place))), flush=True)

@@ -1,0 +1,179 @@
+"""Small networks of agents whose runs take a fraction of a second."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
+
+from sheafed.agents.agent import Agent
+from sheafed.channels import Channel
+from sheafed.methods import (
+    SWBN,
+    ComFed,
+    Distillation,
+    DualAscent,
+    MapPolicy,
+    Method,
+    NonCooperative,
+    SheafFMTL,
+    SheafFRL,
+    WarmUp,
+)
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.training import Run, train
+
+FEATURES, CLASSES, PILOTS = 6, 3, 24
+EDGES = [("ada", "bob"), ("bob", "cyd")]
+RESULTS = ("metrics.jsonl", "last.safetensors", "best.safetensors")
+
+Built = TypeVar("Built")
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "distillation": lambda: SheafFRL(
+        penalty=DualAscent(tolerance=0.1, step=0.5),
+        pilots=8,
+        distillation=Distillation(confidence=0.3),
+    ),
+    "rarely": lambda: SheafFRL(
+        pilots=8, distillation=Distillation(confidence=0.3), exchange_every=3
+    ),
+    "strict": lambda: SheafFRL(
+        penalty=WarmUp(0.2, rounds=9),
+        privacy="strict",
+        maps=MapPolicy(every=2, source="all"),
+        pilots=9,
+        whitening=SWBN(),
+        exchange_every=2,
+        quantisation="int8",
+    ),
+    "compressed": lambda: SheafFRL(edge_dim=2, pilots=8, channel=Channel(snr_db=15, bits=6)),
+    "alone": lambda: NonCooperative("private"),
+    "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
+    "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
+    "projections": lambda: ComFed(penalty=0.5, projection=3),
+}
+
+
+def seeded(seed: int, build: Callable[[], Built]) -> Built:
+    """Build something whose initial weights follow from a seed alone."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def samples(count: int, seed: int, features: int = FEATURES) -> tuple[Tensor, Tensor]:
+    """Return inputs around the centre of their class, and the classes."""
+    stream = torch.Generator().manual_seed(seed)
+    targets = torch.randint(CLASSES, (count,), generator=stream)
+    centres = 1.5 * torch.randn(CLASSES, features, generator=torch.Generator().manual_seed(99))
+    return centres[targets] + torch.randn(count, features, generator=stream), targets
+
+
+def splits(count: int, seed: int, features: int = FEATURES) -> dict[str, Any]:
+    return {
+        "train": samples(count, seed, features),
+        "validation": samples(19, seed + 1, features),
+        "test": samples(23, seed + 2, features),
+    }
+
+
+def pilots() -> PilotSet:
+    return PilotSet(samples(PILOTS, 77)[0])
+
+
+def simple_agent(name: str, dimension: int = 3, seed: int = 0, **options: Any) -> Agent:
+    """Return an agent of one linear layer and a linear head."""
+    encoder = seeded(seed, lambda: nn.Linear(FEATURES, dimension))
+    head = seeded(seed + 1, lambda: nn.Linear(dimension, CLASSES))
+    options = {"data": splits(20, seed), "batch_size": 5, "head": head, **options}
+    return Agent(name, encoder, **options)
+
+
+def agents() -> list[Agent]:
+    """Return three that differ in everything: layers, sizes, optimisers, data, batches."""
+    ada = Agent(
+        "ada",
+        seeded(
+            1,
+            lambda: nn.Sequential(
+                nn.Linear(FEATURES, 8),
+                nn.BatchNorm1d(8),
+                nn.ReLU(),
+                nn.Dropout(0.3),
+                nn.Linear(8, 5),
+            ),
+        ),
+        seeded(2, lambda: nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))),
+        data=splits(50, 10),
+        optimizer=lambda p: SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+        batch_size=8,
+    )
+    bob = Agent(
+        "bob",
+        seeded(
+            3,
+            lambda: nn.Sequential(
+                nn.Linear(FEATURES, 7), nn.Tanh(), nn.Dropout(0.2), nn.Linear(7, 4)
+            ),
+        ),
+        seeded(4, lambda: nn.Sequential(nn.Dropout(0.1), nn.Linear(4, CLASSES))),
+        data=splits(41, 20),
+        optimizer=lambda p: Adam(p, lr=0.01),
+        batch_size=7,
+    )
+    cyd = Agent(
+        "cyd",
+        seeded(5, lambda: nn.Linear(FEATURES, 3)),
+        seeded(6, lambda: nn.Linear(3, CLASSES)),
+        data=splits(37, 30),
+        optimizer=lambda p: SGD(p, lr=0.05, momentum=0.8, nesterov=True),
+        batch_size=6,
+        max_grad_norm=0.5,
+        lr_schedule=lambda step: 0.05 / (1 + 0.1 * step),
+    )
+    return [ada, bob, cyd]
+
+
+def fifteen() -> list[Agent]:
+    return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
+
+
+WORLDS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
+    "three": (agents, EDGES),
+    "fifteen": (
+        fifteen,
+        [(f"agent{k}", f"agent{(k + step) % 15}") for k in range(15) for step in (1, 4)],
+    ),
+}
+
+
+def start(
+    case: str, out: Path | None = None, epochs: int = 4, federation: str = "three", **options: Any
+) -> Run:
+    """Train by one of `METHODS`, with agents as they were born: the three on a line, or others."""
+    options = {"checkpoint_every": 3, "seed": 7, **options}
+    team, edges = WORLDS[federation]
+    return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Return the bytes of the files that no interruption may change."""
+    return {name: (out / name).read_bytes() for name in RESULTS}
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    return {
+        f"{name} {part} {key}": value.clone()
+        for name, agent in run.agents.items()
+        for part, module in (("encoder", agent.encoder), ("head", agent.head))
+        if module is not None
+        for key, value in module.state_dict().items()
+    }
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Compare bit by bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)

@@ -1,0 +1,151 @@
+"""GlooGroup of a real group that do what they are told: distributed_rank.py STORE SOCKET...
+
+Rank 0 is elsewhere; each socket is that of another one, forked where torch is loaded. A line that
+it receives is `[command, arguments]` in JSON, it answers with `{"value", "error", "logs"}`. Bytes
+are in base64, messages are what the codec makes of them. Pickle is out of order here.
+"""
+
+import base64
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from typing import Any, TextIO
+
+import torch
+from torch.distributed import FileStore
+
+from sheafed.errors import SheafedError
+from sheafed.transport import GlooGroup, GlooTransport, decode, encode
+from sheafed.transport.message import Message
+from tests.helpers import pickling
+from tests.helpers.messages import same_message, tensor_of
+
+
+def to_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def to_bytes(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+def topology(kind: str, size: int) -> list[tuple[str, str]]:
+    names = [f"n{k}" for k in range(size)]
+    if kind == "complete":
+        return list(combinations(names, 2))
+    line = list(pairwise(names))
+    return line if kind == "line" else [*line, (names[-1], names[0])]
+
+
+def talk(
+    ranks: GlooGroup, edges: list[tuple[str, str]], placement: dict[str, int], rounds: int
+) -> dict[str, int]:
+    """Let everybody send or keep silent, in rounds; return the messages and bytes sent here."""
+    transport = GlooTransport(ranks, placement, edges)
+    here = [name for name, home in placement.items() if home == ranks.rank]
+    for round in range(rounds):
+        for name in here:
+            transport.send(m for m in said(edges, round) if m.sender == name)
+        transport.barrier(round, "talk")
+        for name in here:
+            expected = {m.sender: m for m in said(edges, round) if m.receiver == name}
+            received = transport.receive(name, round, "talk", list(placement))
+            assert received.keys() == expected.keys(), (round, name, received.keys())
+            assert all(same_message(received[s], m) for s, m in expected.items())
+    assert not transport.rejected
+    transport.close()
+    return {"messages": len(transport.ledger), "bytes": transport.ledger.bytes_sent()}
+
+
+def said(edges: list[tuple[str, str]], round: int) -> Iterator[Message]:
+    """Yield what is said in a round: a third is silence, and some is too long for any buffer."""
+    for number, (sender, receiver) in enumerate(e for pair in edges for e in (pair, pair[::-1])):
+        if (round + number) % 3:
+            size = 100_000 if (round + number) % 7 == 0 else 10
+            tensors = {"x": tensor_of(torch.float32, size, seed=number)}
+            yield Message("talk", round, sender, receiver, tensors)
+
+
+class Rank:
+    """The commands."""
+
+    def __init__(self, ranks: GlooGroup) -> None:
+        self.ranks = ranks
+        self.transport = GlooTransport(ranks, {}, [])
+
+    def new(self, placement: dict[str, int]) -> None:
+        self.ranks.placement = placement
+        self.transport = GlooTransport(self.ranks, placement, list(combinations(placement, 2)))
+
+    def send(self, data: str) -> None:
+        self.transport.send([decode(to_bytes(data))])
+
+    def deliver(self, receiver: str, data: str) -> None:
+        self.transport.deliver(receiver, to_bytes(data))
+
+    def barrier(self, round: int, kind: str) -> None:
+        self.transport.barrier(round, kind)
+
+    def receive(self, receiver: str, round: int, kind: str, senders: list[str]) -> dict[str, str]:
+        received = self.transport.receive(receiver, round, kind, senders)
+        return {sender: to_text(encode(m).data) for sender, m in received.items()}
+
+    def counts(self) -> dict[str, Any]:
+        return {"rows": list(self.transport.ledger.rows()), "rejected": self.transport.rejected}
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def talk(self, kind: str, size: int, placement: dict[str, int], rounds: int) -> dict[str, int]:
+        return talk(self.ranks, topology(kind, size), placement, rounds)
+
+
+class Logs(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[tuple[int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append((record.levelno, record.getMessage()))
+
+
+def serve(here: Rank, lines: TextIO) -> None:
+    logs = Logs()
+    logging.getLogger("sheafed.transport").addHandler(logs)
+    for line in lines:
+        command, arguments = json.loads(line)
+        answer: dict[str, Any] = {"error": None, "value": None}
+        try:
+            answer["value"] = getattr(here, command)(*arguments)
+        except SheafedError as problem:
+            answer["error"] = [type(problem).__name__, str(problem)]
+        answer["logs"] = logs.lines
+        print(json.dumps(answer), file=lines, flush=True)
+        logs.lines.clear()
+    here.ranks.close()
+
+
+if __name__ == "__main__":
+    pickling.forbid()
+    torch.set_num_threads(1)
+    store, *descriptors = sys.argv[1:]
+    sockets = [socket.socket(fileno=int(descriptor)) for descriptor in descriptors]
+    size = 1 + len(sockets)
+    for rank, mine in enumerate(sockets, start=1):
+        if os.fork() == 0:
+            for other in sockets:
+                if other is not mine:
+                    other.close()
+            serve(Rank(GlooGroup(FileStore(store, size), rank, size)), mine.makefile("rw"))
+            os._exit(0)
+    for mine in sockets:
+        mine.close()
+    for _ in sockets:
+        os.wait()

@@ -1,0 +1,110 @@
+"""Several agents' exchanges in one process, over loopback with mutual TLS."""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sheafed.errors import UnknownAgentError
+from sheafed.transport import Ledger
+from sheafed.transport.message import Message
+from sheafed.transport.zenoh.credentials import credentials_in
+from sheafed.transport.zenoh.transport import MESSAGES, ZenohTransport
+from tests.helpers.messages import message, same_message
+
+
+def free_endpoint() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tls/127.0.0.1:{probe.getsockname()[1]}"
+
+
+def await_that(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def connected(
+    certificates: Path,
+    names: Collection[str],
+    edges: Sequence[tuple[str, str]] | None = None,
+    endpoints: dict[str, str] | None = None,
+    **options: Any,
+) -> dict[str, ZenohTransport]:
+    """Open one exchange per name, all joined unless edges are given, and wait for the links."""
+    ordered = sorted(names)
+    pairs = edges or [(i, j) for i in ordered for j in ordered if i < j]
+    endpoints = endpoints or {name: free_endpoint() for name in ordered}
+    peers = {}
+    for name in ordered:
+        neighbours = sorted({i if j == name else j for i, j in pairs if name in (i, j)})
+        peers[name] = ZenohTransport(
+            name,
+            neighbours,
+            credentials=credentials_in(certificates, name),
+            listen=[endpoints[name]],
+            connect=[endpoints[j] for j in neighbours if j < name],
+            **options,
+        )
+    await_that(lambda: all(p.present == set(p.neighbours) for p in peers.values()))
+    return peers
+
+
+def passed(peers: dict[str, ZenohTransport], sender: str, receiver: str, round: int = 0) -> bool:
+    """Send a message over the wire, wait for it, and compare."""
+    sent, received = message(round, sender, receiver, seed=round), {}
+    peers[sender].send([sent])
+
+    def came() -> bool:
+        received.update(peers[receiver].receive(receiver, round, "latents", [sender]))
+        return bool(received)
+
+    await_that(came)
+    return same_message(received[sender], sent)
+
+
+class Together:
+    """The exchanges of some agents as one, as the contract wants it."""
+
+    def __init__(self, peers: dict[str, ZenohTransport], ledger: Ledger) -> None:
+        self.peers, self.ledger, self.sent = peers, ledger, 0
+
+    @property
+    def rejected(self) -> Counter[str]:
+        return sum((peer.rejected for peer in self.peers.values()), Counter())
+
+    def send(self, messages: Iterable[Message]) -> None:
+        for one in messages:
+            self._of(one.sender).send([one])
+            self.sent += 1
+
+    def receive(
+        self, receiver: str, round: int, kind: str, senders: Collection[str]
+    ) -> dict[str, Message]:
+        return self._of(receiver).receive(receiver, round, kind, senders)
+
+    def inject(self, receiver: str, data: bytes) -> None:
+        """Publish bytes under the own name of a neighbour, by what its certificate allows."""
+        sender = next(name for name in self.peers if name != receiver)
+        self.peers[sender]._outbox.post(
+            receiver, f"sheafed/default/{sender}/{receiver}/{MESSAGES}", data
+        )
+        self.sent += 1
+
+    def barrier(self, round: int, kind: str) -> None:
+        await_that(lambda: sum(peer.arrived for peer in self.peers.values()) == self.sent)
+
+    def close(self) -> None:
+        for peer in self.peers.values():
+            peer.close()
+
+    def _of(self, name: str) -> ZenohTransport:
+        if name not in self.peers:
+            raise UnknownAgentError(
+                f"{name!r} is not in this exchange; expected one of {sorted(self.peers)}"
+            )
+        return self.peers[name]

@@ -1,0 +1,487 @@
+"""One agent among scripted neighbours: real links and certificates, known words."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from sheafed.agents.objectives import PseudoLabels
+from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods.node import Method, Node, NodeContext
+from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
+from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
+from sheafed.network.peer_agent import PeerAgent, Timeouts
+from sheafed.network.peer_run import PeerRun
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.transport import Ledger
+from sheafed.transport.message import Message
+from sheafed.transport.zenoh.certificates import make_certificates
+from sheafed.transport.zenoh.transport import ZenohTransport
+from tests.helpers.federations import CLASSES, METHODS, agents, pilots, samples, simple_agent
+from tests.helpers.messages import same_message
+from tests.helpers.zenoh_peers import await_that, connected
+
+ROUNDS, EPOCHS = 4, 2
+TOTAL = ROUNDS * EPOCHS
+NOISED = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=9.0))
+QUICK = Timeouts(deadline=0.3, staleness=2, start=20, farewell=0)
+Script = tuple[list[Message], list[Message]]
+
+
+def node(
+    name: str, neighbour: str, case: str = "distillation", pilot_set: PilotSet | None = None
+) -> Node:
+    agent = next(agent for agent in agents() if agent.name == name)
+    shared = pilots() if pilot_set is None else pilot_set
+    return METHODS[case]().node(NodeContext(agent, (neighbour,), shared, 7, 3, ROUNDS, False))
+
+
+class Scripted:
+    """A neighbour that says what the test tells it to."""
+
+    def __init__(self, transport: ZenohTransport, build_node: Node) -> None:
+        self.transport, self.node = transport, build_node
+
+    def greet(self, *said: str, round: int = 0, **changes: Any) -> None:
+        flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
+        for hello in self.node.hello():
+            fields = {**hello.fields, **flags, **changes}
+            self.transport.greet([replace(hello, round=round, fields=fields)])
+
+    def finish_handshake(self, other: Node) -> None:
+        self.node.finish_handshake(
+            {m.sender: m for m in other.hello() if m.receiver == self.node.name}
+        )
+
+    def words(self, round: int) -> Message:
+        (message,) = self.node.send(round)
+        return message
+
+    def speak(self, *rounds: int) -> None:
+        for round in rounds:
+            self.transport.send([self.words(round)])
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory, ["ada", "bob"])
+    return directory
+
+
+@pytest.fixture
+def links(certificates: Path) -> Iterator[dict[str, ZenohTransport]]:
+    peers = connected(certificates, ["ada", "bob"], staleness=QUICK.staleness)
+    yield peers
+    for peer in peers.values():
+        peer.close()
+
+
+def edge_agent(
+    links: dict[str, ZenohTransport],
+    out: Path,
+    pace: Timeouts = QUICK,
+    case: str = "distillation",
+    epochs: int = EPOCHS,
+) -> PeerAgent:
+    build_node, method = node("ada", "bob", case), METHODS[case]()
+    return PeerAgent(build_node, links["ada"], method=method, epochs=epochs, out=out, pace=pace)
+
+
+class Stage:
+    """Ada as she is, in a thread, and a scripted Bob."""
+
+    def __init__(
+        self,
+        links: dict[str, ZenohTransport],
+        out: Path,
+        pace: Timeouts = QUICK,
+        case: str = "distillation",
+    ) -> None:
+        self.ada = edge_agent(links, out, pace, case)
+        self.bob = Scripted(links["bob"], node("bob", "ada", case))
+        self.bob.finish_handshake(node("ada", "bob", case))
+        self.bob.greet(MET, FINISHED)
+        self._pool = ThreadPoolExecutor(1)
+
+    def start(self, **options: Any) -> "Future[PeerRun]":
+        return self._pool.submit(self.ada.train, **options)
+
+
+@pytest.fixture
+def stage(links: dict[str, ZenohTransport], tmp_path: Path) -> Stage:
+    return Stage(links, tmp_path / "ada")
+
+
+def test_a_neighbour_that_falls_silent_is_replaced_then_left_out(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    going = stage.start()
+    stage.bob.speak(0, 1)
+    await_that(lambda: stage.ada.run.rounds == TOTAL)
+    run = going.result(30)
+    assert (run.rounds, run.missed) == (TOTAL, 0)
+    assert run.reused == {"bob": 2}
+    assert run.left_out == {"bob": TOTAL - 4}
+    assert sum("bob is here but has not spoken" in text for text in caplog.messages) == 1
+    assert run.last is not None
+    assert (run.last["understood_by"], run.last["communication_accuracy"]) == ({}, None)
+    assert 0 <= run.last["private_accuracy"] <= 1
+
+
+def test_nothing_is_left_out_of_a_conversation(stage: Stage) -> None:
+    going = stage.start()
+    stage.bob.speak(*range(TOTAL))
+    run = going.result(30)
+    assert not run.left_out
+    assert not run.reused
+    assert not stage.ada.status().rejected
+
+
+def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
+    going = stage.start()
+    good = [stage.bob.words(round) for round in range(TOTAL)]
+    latents = good[1].tensors["latents"].clone()
+    latents[0, 0] = torch.nan
+    distillation = good[2].tensors["distillation"] + 5
+    wide = torch.zeros(len(latents), latents.shape[1] + 1)
+    words = {
+        1: {"latents": latents},
+        2: {"distillation": distillation},
+        3: {"latents": wide},
+        4: {"latents": torch.zeros_like(latents, dtype=torch.float64)},
+        5: {"latents": 3e38 * good[5].tensors["latents"].sign()},
+    }
+    for round, message in enumerate(good):
+        tensors = {**message.tensors, **words.get(round, {})}
+        stage.bob.transport.send([replace(message, tensors=tensors)])
+    run = going.result(30)
+    expected = {"non-finite": 1, "distillation": 1, "shape": 1, "dtype": 1, "magnitude": 1}
+    assert run.node.rejected == expected
+    assert stage.ada.status().rejected == expected
+    weights = run.node.agent.encoder.state_dict().values()
+    assert all(bool(torch.isfinite(w).all()) for w in weights)
+
+
+def spoken(certificates: Path, out: Path, script: Callable[[list[Message]], Script]) -> Stage:
+    """Let Bob say what a script makes of his words, the rest after round 0; return what came."""
+    peers = connected(certificates, ["ada", "bob"], staleness=QUICK.staleness)
+    try:
+        stage = Stage(peers, out, replace(QUICK, staleness=0))
+        going = stage.start()
+        first, rest = script([stage.bob.words(round) for round in range(TOTAL)])
+        stage.bob.transport.send(first)
+        await_that(lambda: stage.ada.run.rounds == 1)
+        stage.bob.transport.send(rest)
+        going.result(30)
+    finally:
+        for peer in peers.values():
+            peer.close()
+    return stage
+
+
+def same_weights(one: Stage, other: Stage) -> bool:
+    found = [load_checkpoint(stage.ada.out / "last.safetensors") for stage in (one, other)]
+    pairs = [(found[0][part], found[1][part]) for part in ("encoder", "head")]
+    return all(torch.equal(own[key], theirs[key]) for own, theirs in pairs for key in own)
+
+
+def test_a_replayed_round_is_counted_and_changes_nothing(
+    certificates: Path, tmp_path: Path
+) -> None:
+    once = spoken(certificates, tmp_path / "once", lambda words: (words[:1], words[1:]))
+    again = spoken(certificates, tmp_path / "again", lambda words: (words[:1], words))
+    assert not again.ada.run.left_out
+    assert again.ada.status().rejected == {"duplicate": 1}
+    assert once.ada.status().rejected == {}
+    assert same_weights(once, again)
+
+
+def test_what_is_not_finite_is_counted_and_trains_like_silence(
+    certificates: Path, tmp_path: Path
+) -> None:
+    def spoilt(words: list[Message]) -> Script:
+        latents = words[3].tensors["latents"].clone()
+        latents[0, 0] = torch.nan
+        words[3] = replace(words[3], tensors={**words[3].tensors, "latents": latents})
+        return words[:1], words[1:]
+
+    bad = spoken(certificates, tmp_path / "bad", spoilt)
+    silent = spoken(
+        certificates, tmp_path / "silent", lambda words: (words[:1], words[1:3] + words[4:])
+    )
+    whole = spoken(certificates, tmp_path / "whole", lambda words: (words[:1], words[1:]))
+    assert bad.ada.status().rejected == {"non-finite": 1}
+    assert silent.ada.run.left_out == {"bob": 1}
+    assert same_weights(bad, silent)
+    assert not same_weights(bad, whole)
+
+
+def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
+    stage.bob.greet(MET, FINISHED, round=5)
+    await_that(lambda: stage.ada._exchange.heard["bob"] == 2)
+    going = stage.start()
+    stage.bob.speak(5, 6, 7)
+    run = going.result(30)
+    assert (run.rounds, run.missed, run.node.agent.steps) == (TOTAL, 5, 3)
+    assert not run.left_out
+
+
+def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
+    links: dict[str, ZenohTransport], tmp_path: Path
+) -> None:
+    stage = Stage(links, tmp_path / "ada", case="alone")
+    receive = stage.ada._node.receive
+
+    def greeted_meanwhile(round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        if round == 1:
+            stage.bob.greet(MET, FINISHED, round=5)
+            await_that(lambda: links["ada"].heard["bob"] == 2)
+        return receive(round, inbox)
+
+    stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
+    run = stage.start().result(30)
+    assert (run.missed, run.node.agent.steps) == (0, TOTAL)
+
+
+def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
+    links: dict[str, ZenohTransport],
+) -> None:
+    ada, bob = node("ada", "bob"), Scripted(links["bob"], node("bob", "ada"))
+    bob.finish_handshake(ada)
+    ada.finish_handshake({"bob": next(bob.node.hello())})
+    neighbourhood = Neighbourhood(ada, links["ada"], TOTAL)
+    neighbourhood.begin(0)
+    neighbourhood.attend()
+    (said,) = ada.send(0)
+    neighbourhood.say([said])
+    bob.greet(MET)
+    await_that(lambda: links["ada"].heard["bob"] == 1)
+    assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
+    neighbourhood.attend()
+    await_that(lambda: links["bob"].arrived == 2)  # a greeting, and this
+    received = links["bob"].receive("bob", 0, "round", ["ada"])
+    assert same_message(received["ada"], said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"pilot set": "another"}, "do not agree on the pilot set: .* against 'another'"),
+        ({"protocol version": 99}, "do not agree on the protocol version: 1 against 99"),
+        ({"dimension": "wide"}, "says its dimension is 'wide'"),
+        ({"dimension": True}, "says its dimension is True"),
+        ({"dimension": 0}, "says its dimension is 0, expected an integer from 1 to 65536"),
+        ({"dimension": 2**62}, "says its dimension is 4611686018427387904, expected"),
+        ({"classes": False}, "says its classes is False, expected an integer from 0"),
+        ({"round": TOTAL + 1}, f"says it is in round {TOTAL + 1}, there are {TOTAL}"),
+    ],
+)
+def test_a_mismatch_is_refused_by_name(
+    links: dict[str, ZenohTransport], tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
+    stage = Stage(links, tmp_path / "ada", Timeouts(start=0.3))
+    stage.bob.greet(MET, **changes)
+    await_that(lambda: links["ada"].heard["bob"] == 2)
+    with pytest.raises(HandshakeError, match=text):
+        stage.start().result(30)
+    assert list(stage.ada.status().refused) == ["bob"]
+    assert json.loads((tmp_path / "ada" / "status.json").read_text())["state"] == "failed"
+
+
+def test_other_pilots_have_another_digest() -> None:
+    other = node("bob", "ada", pilot_set=PilotSet(samples(24, 78)[0]))
+    (hello,) = other.hello()
+    with pytest.raises(HandshakeError, match="pilot set"):
+        node("ada", "bob").check_hello(hello)
+
+
+def test_label_sets_are_compared_where_both_are_known() -> None:
+    def of(name: str, other: str, *classes: str) -> Node:
+        agent = simple_agent(name, classes=classes or None)
+        return SheafFRL().node(NodeContext(agent, (other,), pilots(), 7, 3, ROUNDS, False))
+
+    ada = of("ada", "bob", "cat", "dog", "eel")
+    for same in (of("bob", "ada", "cat", "dog", "eel"), of("bob", "ada")):
+        ada.check_hello(next(same.hello()))
+        same.check_hello(next(ada.hello()))
+    for other in (("dog", "cat", "eel"), ("cat", "dog", "eel", "fox"), ("catd", "og", "eel")):
+        with pytest.raises(HandshakeError, match=r"do not agree on the label set: '.*' against '"):
+            ada.check_hello(next(of("bob", "ada", *other).hello()))
+
+
+def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
+    going = stage.start()
+    stage.bob.speak(0)
+    await_that(lambda: stage.ada.run.rounds == 1)
+    stage.bob.greet(MET, dimension=99)
+    stage.bob.speak(*range(1, TOTAL))
+    run = going.result(30)
+    assert run.rounds == TOTAL
+    assert "the dimension of agent 'bob' was 4 and is 99" in stage.ada.status().refused["bob"]
+    assert run.left_out["bob"] > 0
+
+
+def test_missing_neighbours_are_named_when_patience_ends(
+    links: dict[str, ZenohTransport], tmp_path: Path
+) -> None:
+    lonely = edge_agent(links, tmp_path, Timeouts(start=0.1))
+    with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
+        lonely.train()
+
+
+def test_stopped_after_a_whole_round_and_resumed_from_there(
+    stage: Stage, links: dict[str, ZenohTransport], tmp_path: Path
+) -> None:
+    going = stage.start()
+    stage.bob.speak(0, 1)
+    await_that(lambda: stage.ada.run.rounds == 2)
+    stage.ada.stop()
+    stopped = going.result(30)
+    saved = load_checkpoint(tmp_path / "ada" / "checkpoint.safetensors")
+    assert saved["rounds"] == stopped.rounds in (2, 3)
+    assert saved["peers"] == {"bob": {"dimension": 4, "classes": 3}}
+    again = edge_agent(links, tmp_path / "ada")
+    with pytest.raises(RunExistsError, match="already holds a run"):
+        again.train()
+    resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
+    assert resumed.rounds == TOTAL
+    assert resumed.node.agent.steps == TOTAL
+    shorter = edge_agent(links, tmp_path / "ada", epochs=1)
+    with pytest.raises(InputError, match=f"has {EPOCHS} epochs behind it, 1 were asked for"):
+        shorter.train(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"method": NonCooperative()}, r"its method is .SheafFRL\(.*this one's .NonCooperative\("),
+        ({"method": SheafFRL(pilots=8)}, "its method is .*epsilon=9.*, this one's .*noise=None"),
+        ({"objective": PseudoLabels()}, "its objective is 'cross_entropy', this one's"),
+        ({"frozen": True}, "its objective is 'cross_entropy', this one's .*encoder frozen"),
+        ({"head": nn.Sequential(nn.Linear(3, CLASSES))}, "its head is 'Linear'"),
+        ({"head": nn.Linear(3, CLASSES, bias=False)}, "agent 'ada' has other weights there"),
+    ],
+)
+def test_an_agent_does_not_go_on_as_another(
+    tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    def run(method: Method = NOISED, **options: Any) -> PeerRun:
+        context = NodeContext(simple_agent("ada", **options), (), pilots(), 7, 3, ROUNDS, False)
+        return PeerRun(method.node(context), method, Ledger(), EPOCHS)
+
+    path = tmp_path / "checkpoint.safetensors"
+    run().save(path)
+    run().restore(path)
+    with pytest.raises(CheckpointError, match=f"(?s){named}"):
+        run(**change).restore(path)
+
+
+@pytest.mark.parametrize("part", ["agent", "node"])
+def test_a_checkpoint_without_a_part_says_so(tmp_path: Path, part: str) -> None:
+    context = NodeContext(simple_agent("ada"), (), pilots(), 7, 3, ROUNDS, False)
+    run = PeerRun(NOISED.node(context), NOISED, Ledger(), EPOCHS)
+    path = tmp_path / "checkpoint.safetensors"
+    run.save(path)
+    for spoilt in ({}, None):
+        save_checkpoint(path, load_checkpoint(path) | {part: spoilt})
+        with pytest.raises(CheckpointError, match="or damaged: agent 'ada' has other weights"):
+            run.restore(path)
+
+
+def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
+    links: dict[str, ZenohTransport], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pace = Timeouts(deadline=10, start=20, farewell=0)
+    both = [
+        PeerAgent(
+            NOISED.node(NodeContext(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
+            links[agent.name],
+            method=NOISED,
+            epochs=1,
+            out=tmp_path / agent.name,
+            pace=pace,
+        )
+        for agent, other in zip(agents(), ("bob", "ada"), strict=False)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(PeerAgent.train, both))
+    for run, other in zip(runs, ("bob", "ada"), strict=True):
+        assert run.last is not None
+        assert list(run.last["understood_by"]) == [other]
+        assert run.last["misaligned_with"] == {}
+    assert not any("has not spoken" in text for text in caplog.messages)
+
+
+def test_a_stop_that_nobody_heard_is_noticed_soon(
+    links: dict[str, ZenohTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler cannot wake up the thread it runs in, between its look and its wait."""
+    waited: list[float] = []
+    ada = links["ada"]
+    monkeypatch.setattr(ada._news, "wait", waited.append)
+    ada.wait(600.0, since=ada.events)
+    ada.wait(0.25, since=ada.events)
+    assert waited == [1.0, 0.25]
+
+
+def test_paces_are_checked() -> None:
+    with pytest.raises(InputError, match=r"deadline must be a number of at least 0, got -1"):
+        Timeouts(deadline=-1)
+
+
+# What of an earlier message is still true
+
+
+def pair(method: SheafFRL) -> tuple[Node, Node]:
+    nodes = {}
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        agent = next(agent for agent in agents() if agent.name == name)
+        nodes[name] = method.node(NodeContext(agent, (other,), pilots(), 7, 3, ROUNDS, False))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        (hello,) = nodes[other].hello()
+        nodes[name].finish_handshake({other: hello})
+    return nodes["ada"], nodes["bob"]
+
+
+def test_with_the_same_pilots_an_earlier_message_serves_in_full() -> None:
+    ada, bob = pair(SheafFRL(pilots=24))
+    (old,) = bob.send(0)
+    served = ada.reuse(3, old)
+    assert served is not None
+    list(ada.send(3))
+    assert "penalty" in ada.receive(3, {"bob": served})
+    assert not ada.rejected
+    assert ada.endpoints["bob"].fitted
+
+
+def test_with_other_pilots_only_beliefs_remain() -> None:
+    method = METHODS["distillation"]()
+    assert isinstance(method, SheafFRL)
+    ada, bob = pair(method)
+    (first,) = bob.send(0)
+    list(ada.send(0))
+    ada.receive(0, {"bob": first})
+    before = ada.endpoints["bob"].map.clone()
+    served = ada.reuse(1, first)
+    assert served is not None
+    list(ada.send(1))
+    log = ada.receive(1, {"bob": served})
+    assert "distillation_loss" in log
+    assert "penalty" not in log
+    assert torch.equal(ada.endpoints["bob"].map, before)
+    assert not ada.rejected
+
+
+def test_without_beliefs_another_round_s_pilots_say_nothing() -> None:
+    ada, bob = pair(SheafFRL(pilots=8))
+    (old,) = bob.send(0)
+    assert ada.reuse(1, old) is None

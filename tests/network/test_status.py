@@ -1,0 +1,63 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Semaphore
+
+import pytest
+
+from sheafed.network.status import STATUS, Status, StatusFile, liveness, read_statuses
+
+
+def test_a_status_is_written_at_once_and_at_the_end(tmp_path: Path) -> None:
+    now = Status("ada", "training", round=3, rounds=9)
+    path = tmp_path / "ada" / STATUS
+    path.parent.mkdir()
+    with StatusFile(path, lambda: now):
+        assert read_statuses(tmp_path) == {"ada": now}
+        now = replace(now, state="finished", round=9)
+    assert read_statuses(tmp_path) == {"ada": now}
+    assert json.loads(path.read_text()) == asdict(now)
+
+
+def test_a_disk_that_is_full_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried, full = Semaphore(0), True
+
+    def write(path: Path, content: bytes) -> None:
+        tried.release()
+        if full:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("sheafed.network.status.write_atomically", write)
+    monkeypatch.setattr("sheafed.network.status.PERIOD_SECONDS", 0.001)
+    path = tmp_path / "ada" / STATUS
+    path.parent.mkdir()
+    with StatusFile(path, lambda: Status("ada")):
+        for _ in range(3):  # here, and twice by the thread
+            assert tried.acquire(timeout=20)
+    assert [text for text in caplog.messages if "No space left" in text] == [
+        "the status cannot be written for now: [Errno 28] No space left on device"
+    ]
+    with StatusFile(path, lambda: Status("ada")):
+        full = False
+    assert list(read_statuses(tmp_path)) == ["ada"]
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_who_has_ended_says_so(state: str) -> None:
+    assert liveness(Status("ada", state, pid=-1, time=0)) == state
+
+
+def test_who_runs_who_is_silent_and_who_is_dead() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    status = Status("ada", "training", pid=os.getpid())
+    assert liveness(status) == "training"
+    assert liveness(replace(status, time=time.time() - 60)) == "silent for 60 s"
+    assert liveness(replace(status, pid=ended.pid)) == "dead"

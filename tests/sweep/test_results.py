@@ -1,0 +1,71 @@
+import csv
+import io
+import statistics
+
+import pytest
+
+from sheafed.errors import DataFormatError, SweepError
+from sheafed.sweep.results import as_csv, as_markdown, average, is_done, tabulate
+from sheafed.sweep.trials import Trial
+from tests.helpers.results import finish
+
+CANDIDATES = [("method.penalty=0.1",), ("method.penalty=1",)]
+
+
+def test_validation_chooses_and_test_data_never_do(tmp_path):
+    trials = [Trial((), candidate, seed) for candidate in CANDIDATES for seed in (0, 1)]
+    for trial in trials:
+        weak = trial.candidate == CANDIDATES[0]
+        # The candidate that validates better is the one that tests worse.
+        score, accuracy = (0.9, 0.5) if weak else (0.8, 0.7)
+        finish(trial, tmp_path, score, private_accuracy=accuracy + 0.1 * trial.seed)
+    (row,) = tabulate(trials, tmp_path)
+    assert row.chosen == (CANDIDATES[0], CANDIDATES[0])
+    assert row.mean["private_accuracy"] == pytest.approx(0.55)
+    assert row.deviation["private_accuracy"] == pytest.approx(statistics.stdev([0.5, 0.6]))
+
+
+def test_a_candidate_that_did_not_finish_is_not_chosen(tmp_path):
+    good, bad = (Trial((), candidate, 0) for candidate in CANDIDATES)
+    finish(good, tmp_path, 0.1, private_accuracy=0.4)
+    (row,) = tabulate([good, bad], tmp_path)
+    assert row.chosen == (CANDIDATES[0],)
+    with pytest.raises(SweepError, match="no run of the config with seed 0"):
+        tabulate([bad], tmp_path)
+
+
+def test_both_whitenings_and_the_ceiling_over_edges(tmp_path):
+    trial = Trial((), (), 0)
+    private = {"communication_accuracy": 0.3, "communication_accuracy_degree_weighted": 0.2}
+    edges = [{"oracle_accuracy": 0.5}, {"oracle_accuracy": 0.9}, {"oracle_accuracy": None}]
+    finish(trial, tmp_path, None, whitenings={"as-in-paper": private}, edges=edges)
+    mean = average((), [trial], tmp_path).mean
+    assert (mean["as_in_paper"], mean["as_in_paper_degree_weighted"]) == (0.3, 0.2)
+    assert mean["communication_ceiling_degree_weighted"] == pytest.approx(0.7)
+    learnt = Trial((), (), 1)
+    finish(learnt, tmp_path, None)
+    mean = average((), [learnt], tmp_path).mean
+    assert mean["as_in_paper"] is mean["communication_ceiling_degree_weighted"] is None
+
+
+def test_the_table_in_both_forms(tmp_path):
+    trials = [Trial((f"data.shift={s}",), (), 0) for s in (0.3, 0.7)]
+    for number, trial in enumerate(trials):
+        assert not is_done(trial, tmp_path)
+        finish(trial, tmp_path, None, private_accuracy=0.8 + number / 10, bytes_sent=2**20)
+        assert is_done(trial, tmp_path)
+    rows = tabulate(trials, tmp_path)
+    read = list(csv.DictReader(io.StringIO(as_csv(rows))))
+    assert [r["variant"] for r in read] == ["data.shift=0.3", "data.shift=0.7"]
+    assert float(read[1]["private_accuracy"]) == 0.9
+    assert read[1]["private_accuracy_sd"] == ""
+    assert "| data.shift=0.7 | 0.900 |" in as_markdown(rows)
+    assert "| 1.0 |" in as_markdown(rows)
+
+
+def test_choosing_needs_validation_data(tmp_path):
+    trials = [Trial((), candidate, 0) for candidate in CANDIDATES]
+    for trial in trials:
+        finish(trial, tmp_path, None)
+    with pytest.raises(DataFormatError, match="validation"):
+        tabulate(trials, tmp_path)

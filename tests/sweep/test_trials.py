@@ -1,0 +1,66 @@
+import pytest
+
+from sheafed.config.presets import preset
+from sheafed.errors import ConfigError
+from sheafed.sweep.trials import Trial, plan, rows, without_choice
+
+METHODS = [("method.name=sheaf-frl",), ("method.name=non-cooperative",)]
+
+
+def read(overrides):
+    return preset("digits", overrides)
+
+
+def test_the_grid():
+    trials = plan(rows(["data.shift=0.3,0.7"]), ["method.penalty=0.1,1"], [0, 1], read)
+    assert len(trials) == 8
+    assert len({t.directory for t in trials}) == 8
+    assert trials[0].overrides == ("data.shift=0.3", "method.penalty=0.1", "seed=0")
+    assert plan(rows([]), [], [5], read) == [Trial((), (), 5)]
+
+
+def test_whole_variants():
+    assert rows([], ["method.name=comfed; method.penalty=2", "method.name=fedproto"]) == [
+        ("method.name=comfed", "method.penalty=2"),
+        ("method.name=fedproto",),
+    ]
+    assert len(rows(["data.shift=0.3,0.7"], ["seed=1", "seed=2"])) == 4
+
+
+def test_a_row_without_the_chosen_key_runs_once():
+    choice = ["method.penalty=0.1,1", "training.batch_size=16,32"]
+    trials = plan(METHODS, choice, [0], read)
+    by_row = {v: [t.candidate for t in trials if t.variant == v] for v in METHODS}
+    assert len(by_row[METHODS[0]]) == 4
+    assert by_row[METHODS[1]] == [("training.batch_size=16",), ("training.batch_size=32",)]
+    assert len(plan(METHODS[1:], choice[:1], [0, 1], read)) == 2
+    assert without_choice(["method.penalty"], METHODS, read) == {"method.penalty": METHODS[1:]}
+
+
+@pytest.mark.parametrize("key", ["method.penalti", "method"])
+def test_a_key_that_no_row_has_is_an_error(key):
+    with pytest.raises(ConfigError, match=rf"{key} cannot be chosen: non-cooperative, sheaf-frl"):
+        without_choice([key], METHODS, read)
+
+
+def test_directories_are_readable_safe_and_differ():
+    assert Trial(("data.shift=0.3",), ("method.penalty=0.1",), 2).directory.startswith(
+        "shift=0.3_penalty=0.1-"
+    )
+    odd = [Trial((f"data.name=../../{c}",), (), 0).directory for c in "ab "]
+    assert len(set(odd)) == 3
+    for directory in odd:
+        assert ".." not in directory.split("/")
+        assert len(directory.split("/")) == 2
+
+
+@pytest.mark.parametrize("option", ["data.shift", "=1", "data.shift=", "data.shift=1,,2"])
+def test_bad_options(option):
+    with pytest.raises(ConfigError, match="expected values like"):
+        rows([option])
+
+
+@pytest.mark.parametrize("seeds", [[1, 1], []])
+def test_bad_seeds(seeds):
+    with pytest.raises(ConfigError, match="different numbers"):
+        plan(rows([]), [], seeds, read)

@@ -1,0 +1,89 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sheafed.atomic_io import UNFINISHED, write_atomically, write_privately
+
+
+def fail(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    for content in (b"first, and longer", b"second", b""):
+        write_atomically(path, content)
+        assert path.read_bytes() == content
+        assert os.listdir(tmp_path) == ["state"]
+
+
+def test_takes_over_what_a_killed_writer_left(tmp_path: Path) -> None:
+    (tmp_path / f"state{UNFINISHED}").write_bytes(b"left over, and longer than what follows")
+    write_atomically(tmp_path / "state", b"new")
+    assert os.listdir(tmp_path) == ["state"]
+    assert (tmp_path / "state").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(("owner", "step"), [(os, "fsync"), (Path, "replace")])
+def test_a_failure_keeps_the_old_content_and_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, step: str
+) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(owner, step, fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new")
+    assert os.listdir(tmp_path) == ["state"]
+    assert path.read_bytes() == b"old"
+
+
+def test_the_content_is_durable_before_the_rename_and_the_rename_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "state", []
+    fsync = os.fsync
+
+    def watch(descriptor: int) -> None:
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        seen.append((kind, os.fstat(descriptor).st_size if kind == "file" else 0, path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    write_atomically(path, b"12345")
+    assert seen == [("file", 5, False), ("directory", 0, True)]
+
+
+def test_a_system_that_cannot_open_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_DIRECTORY")
+    write_atomically(tmp_path / "state", b"new")
+    assert (tmp_path / "state").read_bytes() == b"new"
+
+
+class Killed(BaseException):
+    """Nothing of the writer runs after it."""
+
+
+def test_a_private_file_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(_: int) -> None:
+        raise Killed
+
+    path = tmp_path / "secret"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", kill)
+        with pytest.raises(Killed):
+            write_privately(path, b"42")
+    assert not path.exists()
+    (tmp_path / f"secret{UNFINISHED}").chmod(0o644)
+    write_privately(path, b"43")
+    assert os.listdir(tmp_path) == ["secret"]
+    assert path.read_bytes() == b"43"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError, match="secret exists already"):
+        write_privately(path, b"44")
+    assert path.read_bytes() == b"43"

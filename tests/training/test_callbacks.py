@@ -1,0 +1,317 @@
+"""What happens beside the training."""
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import rich.progress
+from rich.console import Console
+
+from sheafed.errors import InputError, MissingPartError
+from sheafed.methods import NonCooperative
+from sheafed.training import (
+    Callback,
+    EarlyStopping,
+    MetricsLog,
+    ProgressBar,
+    Run,
+    TensorBoard,
+    train,
+)
+from tests.helpers.federations import METHODS, pilots, samples, simple_agent, start
+
+
+class Diary(Callback):
+    """A user's own: writes down what it is told."""
+
+    def __init__(self, fail: str = "") -> None:
+        self.entries: list[tuple[str, int]] = []
+        self.fail = fail
+
+    def _note(self, what: str, run: Run) -> None:
+        self.entries.append((what, run.rounds))
+        if what == self.fail:
+            raise RuntimeError(f"failed in {what}")
+
+    def on_start(self, run: Run) -> None:
+        self._note("start", run)
+
+    def on_round(self, run: Run, log: Mapping[str, float]) -> None:
+        assert log["loss"] > 0
+        self._note("round", run)
+
+    def on_evaluation(self, run: Run, record: Mapping[str, Any]) -> bool:
+        assert run.last is record
+        assert record["round"] == run.rounds
+        self._note("evaluation", run)
+        return False
+
+    def on_end(self, run: Run) -> None:
+        self._note("end", run)
+
+
+def test_what_a_callback_is_told() -> None:
+    diary = Diary()
+    start("distillation", epochs=2, callbacks=[diary])
+    epoch = [("round", k) for k in range(1, 6)]
+    other = [("round", k) for k in range(6, 11)]
+    assert diary.entries == [
+        ("start", 0),
+        *epoch,
+        ("evaluation", 5),
+        *other,
+        ("evaluation", 10),
+        ("end", 10),
+    ]
+
+
+def test_a_callback_may_override_nothing() -> None:
+    run = start("alone", epochs=1, callbacks=[Callback()])
+    assert run.rounds == 5
+    assert not run.stopped
+
+
+def test_a_callback_may_end_the_training() -> None:
+    class Enough(Callback):
+        def on_evaluation(self, run: Run, record: Mapping[str, Any]) -> bool:
+            return run.epoch == 2
+
+    diary = Diary()
+    run = start("alone", epochs=9, callbacks=[Enough(), diary])
+    assert (run.epoch, run.stopped) == (2, True)
+    assert diary.entries[-2:] == [("evaluation", 10), ("end", 10)]
+
+
+@pytest.mark.parametrize("fail", ["round", "evaluation"])
+def test_the_end_comes_also_after_an_error(fail: str) -> None:
+    quiet, failing = Diary(), Diary(fail)
+    with pytest.raises(RuntimeError, match=f"failed in {fail}"):
+        start("alone", epochs=1, callbacks=[quiet, failing])
+    assert quiet.entries[-1][0] == failing.entries[-1][0] == "end"
+
+
+def test_the_end_comes_also_after_an_error_of_the_training() -> None:
+    inputs, targets = samples(20, 0)
+    inputs[2:] = float("inf")  # the first two are what the latent size is found by
+    diary, agent = Diary(), simple_agent("a", data=(inputs, targets), batch_size=20)
+    with pytest.raises(ValueError, match="agent 'a', round 0"):
+        train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[diary])
+    assert diary.entries == [("start", 0), ("end", 0)]
+
+
+def test_those_that_have_started_end_when_another_cannot_start() -> None:
+    early, failing, late = Diary(), Diary("start"), Diary()
+    with pytest.raises(RuntimeError, match="failed in start"):
+        start("alone", epochs=1, callbacks=[early, failing, late])
+    assert early.entries == [("start", 0), ("end", 0)]
+    assert late.entries == []
+
+
+def test_all_end_also_when_one_fails_to() -> None:
+    diaries = [Diary(), Diary("end"), Diary()]
+    with pytest.raises(RuntimeError, match="failed in end"):
+        start("alone", epochs=1, callbacks=diaries)
+    assert [diary.entries[-1] for diary in diaries] == [("end", 5)] * 3
+
+
+# The metrics
+
+
+@pytest.mark.parametrize("case", list(METHODS))
+def test_metrics_are_on_disk_as_they_happen(case: str, tmp_path: Path) -> None:
+    lines: list[list[dict[str, Any]]] = []
+
+    class Look(Callback):
+        def on_round(self, run: Run, log: object) -> None:
+            assert self._read() == run.metrics
+
+        def on_evaluation(self, run: Run, record: object) -> bool:
+            lines.append(self._read())
+            assert lines[-1] == run.metrics
+            return False
+
+        def _read(self) -> list[dict[str, Any]]:
+            content = (tmp_path / "metrics.jsonl").read_text()
+            assert content == "" or content.endswith("\n")
+            return [json.loads(line) for line in content.splitlines()]
+
+    start(case, tmp_path, epochs=3, callbacks=[Look()])
+    assert [len(found) for found in lines] == [1, 2, 3]
+
+
+def test_a_metrics_log_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "where.jsonl"
+    run = start("alone", epochs=2, callbacks=[MetricsLog(path)])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == run.metrics
+
+
+# Early stopping
+
+
+def history(values: list[Any], metric: str = "validation_score") -> list[dict[str, Any]]:
+    return [{"epoch": k, metric: value} for k, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "margin", "stops"),
+    [
+        ([0.1], 1, 0.0, False),
+        ([0.1, 0.2, 0.3], 1, 0.0, False),
+        ([0.1, 0.1], 1, 0.0, True),
+        ([0.3, 0.2], 2, 0.0, False),
+        ([0.3, 0.2, 0.3], 2, 0.0, True),
+        ([0.3, 0.2, 0.4, 0.4], 2, 0.0, False),
+        ([0.3, 0.32, 0.34], 2, 0.05, True),
+        ([0.3, 0.34, 0.36], 2, 0.05, False),
+        ([0.0, -1.0], 1, 0.0, True),
+    ],
+)
+def test_early_stopping(values: list[float], patience: int, margin: float, stops: bool) -> None:
+    run = start("alone", epochs=1)
+    run.metrics = history(values)
+    stopping = EarlyStopping(patience=patience, margin=margin)
+    assert stopping.on_evaluation(run, run.metrics[-1]) is stops
+
+
+def test_early_stopping_ends_a_training() -> None:
+    agent = simple_agent("a", lr_schedule=lambda step: 0.0)
+    run = train(
+        [agent],
+        [],
+        NonCooperative(),
+        pilots(),
+        epochs=50,
+        callbacks=[EarlyStopping("private_accuracy", patience=3)],
+    )
+    assert (run.epoch, run.stopped) == (4, True)
+    assert run.summary()["epochs"] == 4
+
+
+def test_early_stopping_by_an_unknown_metric() -> None:
+    with pytest.raises(
+        InputError, match=r"by 'happiness': the records hold \['agents', 'bytes_sent'"
+    ):
+        start("alone", epochs=1, callbacks=[EarlyStopping("happiness")])
+
+
+def test_early_stopping_without_validation_data() -> None:
+    agent = simple_agent("a", data=samples(20, 0))
+    with pytest.raises(InputError, match=r"by 'validation_score'.*give the agents validation data"):
+        train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[EarlyStopping()])
+
+
+@pytest.mark.parametrize("patience", [0, -2])
+def test_early_stopping_needs_patience(patience: int) -> None:
+    with pytest.raises(InputError, match=f"patience must be at least 1, got {patience}"):
+        EarlyStopping(patience=patience)
+
+
+# The progress bar
+
+
+@pytest.fixture(params=[False, True], ids=["file", "terminal"])
+def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=request.param, width=150)
+    monkeypatch.setattr(rich.progress, "get_console", lambda: console)
+    return output
+
+
+def test_progress_bar(screen: io.StringIO) -> None:
+    run = start("distillation", epochs=2, callbacks=[ProgressBar()])
+    shown = screen.getvalue()
+    last = run.last
+    assert "Sheaf-FRL with distillation" in shown
+    assert "epoch 2/2" in shown
+    assert f"private {last['private_accuracy']:.3f}" in shown
+    assert f"communicated {last['communication_accuracy']:.3f}" in shown
+    assert f"{run.ledger.bytes_sent() / 2**20:.1f} MiB" in shown
+
+
+def test_progress_bar_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    start("alone", epochs=1, callbacks=[ProgressBar()])
+    assert "Non-cooperative" in capsys.readouterr().out
+
+
+def test_progress_bar_without_accuracies(screen: io.StringIO) -> None:
+    agent = simple_agent("a", data=samples(20, 0))
+    bar = ProgressBar()
+    train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[bar])
+    assert "private - communicated -" in screen.getvalue()
+
+
+def test_progress_bar_goes_on_where_the_run_does(screen: io.StringIO, tmp_path: Path) -> None:
+    start("alone", tmp_path, epochs=1)
+    bar = ProgressBar()
+    start("alone", tmp_path, epochs=2, resume=True, callbacks=[bar])
+    (task,) = bar._bar.tasks
+    assert (task.completed, task.total) == (10, 10)
+
+
+def test_progress_bar_is_put_away_after_an_error(screen: io.StringIO) -> None:
+    bar = ProgressBar()
+    with pytest.raises(RuntimeError, match="failed in round"):
+        start("alone", epochs=1, callbacks=[bar, Diary("round")])
+    assert not bar._bar.live.is_started
+
+
+# TensorBoard
+
+
+def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingPartError, match=r"pip install 'sheafed\[tensorboard\]'") as caught:
+        TensorBoard(tmp_path)
+    assert isinstance(caught.value, ImportError)
+
+
+def test_tensorboard_gets_every_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: dict[tuple[str, int], float] = {}
+    calls: list[str] = []
+
+    class Writer:
+        def __init__(self, directory: str) -> None:
+            assert directory == str(tmp_path)
+
+        def add_scalar(self, key: str, value: float, step: int) -> None:
+            written[key, step] = value
+
+        def flush(self) -> None:
+            calls.append("flush")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    module = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    run = start("distillation", epochs=2, callbacks=[TensorBoard(tmp_path)])
+    expected = {
+        (key, record["epoch"]): value
+        for record in run.metrics
+        for key, value in record.items()
+        if isinstance(value, int | float)
+    }
+    assert written == expected
+    assert ("communication_accuracy", 2) in written
+    assert calls == ["flush", "flush", "close"]
+
+
+def test_tensorboard_writes(tmp_path: Path) -> None:
+    start("alone", epochs=1, callbacks=[TensorBoard(tmp_path)])
+    (file,) = tmp_path.glob("events.out.tfevents*")
+    assert b"private_accuracy" in file.read_bytes()
+
+
+def test_early_stopping_by_what_should_fall() -> None:
+    falling = EarlyStopping("loss", patience=1, smaller_is_better=True)
+    rising = EarlyStopping("loss", patience=1)
+    run = start("alone", epochs=4)
+    for stopper, expected in ((falling, False), (rising, True)):
+        run.metrics = [{"loss": 3.0}, {"loss": 2.0}]
+        assert stopper.on_evaluation(run, run.metrics[-1]) is expected

@@ -1,0 +1,184 @@
+"""A cluster of real processes ends with the bytes of one process, whatever happens to it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sheafed.checkpointing.checkpoint import load_checkpoint
+from sheafed.errors import InputError
+from sheafed.training.cluster import balance
+from sheafed.transport import Ledger
+from tests.helpers.federations import METHODS, results, start
+
+Ends = list[list[Any] | None]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.cluster_rank"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+    )
+    with process:
+        yield process
+
+
+@pytest.fixture
+def cluster(ranks: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Ends]:
+    def run(size: int, case: str = "distillation", **job: Any) -> Ends:
+        whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0}
+        whole |= {"world": "three", "fate": None}
+        assert ranks.stdin is not None
+        assert ranks.stdout is not None
+        ranks.stdin.write(json.dumps({"options": {}, **whole, **job}) + "\n")
+        ranks.stdin.flush()
+        return json.loads(ranks.stdout.readline())
+
+    return run
+
+
+def everything(out: Path) -> dict[str, Any]:
+    """Return what a run leaves behind, but for times and memory."""
+    summary = json.loads((out / "summary.json").read_text())
+    checkpoint = load_checkpoint(out / "checkpoint.safetensors")
+    timed = ("seconds", "peak_memory_bytes")
+    return {
+        **results(out),
+        "ledger": list(Ledger.from_state(checkpoint["ledger"]).rows()),
+        "summary": {key: value for key, value in summary.items() if key not in timed},
+        "identity": checkpoint["identity"],
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """Return what one process leaves behind, by case and world."""
+
+    @cache
+    def leave(case: str, **options: Any) -> dict[str, Any]:
+        out = tmp_path_factory.mktemp(case)
+        start(case, out, oracle=False, **options)
+        return everything(out)
+
+    return leave
+
+
+def ended_well(size: int) -> Ends:
+    return [[0, ""]] * size
+
+
+@pytest.mark.parametrize(
+    ("case", "size"),
+    [("distillation", size) for size in (1, 2, 3, 4)] + [(case, 2) for case in METHODS],
+)
+def test_any_number_of_processes_ends_with_the_bytes_of_one(
+    cluster: Any, alone: Any, tmp_path: Path, case: str, size: int
+) -> None:
+    assert cluster(size, case) == ended_well(size)
+    assert everything(tmp_path) == alone(case)
+    assert len(alone(case)["ledger"]) > 4
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fifteen_agents_on_one_two_and_four_processes_end_with_the_same_bytes(
+    cluster: Any, alone: Any, tmp_path: Path, size: int
+) -> None:
+    assert cluster(size, federation="fifteen", options={"epochs": 1}) == ended_well(size)
+    assert everything(tmp_path) == alone("distillation", federation="fifteen", epochs=1)
+    assert len(json.loads((tmp_path / "summary.json").read_text())["agents"]) == 15
+
+
+def test_a_killed_rank_is_named_and_the_rest_goes_on_with_those_that_are_left(
+    cluster: Any, alone: Any, tmp_path: Path
+) -> None:
+    zero, one, two = cluster(3, fate=[1, 7, signal.SIGKILL])
+    assert one == [-signal.SIGKILL, ""]
+    for code, message in (zero, two):
+        assert code == 1
+        assert message.startswith("LostRankError: rank ")
+    assert "(agents ada) has lost rank 1 (agents bob)" in zero[1]
+    assert load_checkpoint(tmp_path / "checkpoint.safetensors")["rounds"] == 6
+    assert cluster(2, options={"resume": True}) == ended_well(2)
+    assert everything(tmp_path) == alone("distillation")
+
+
+def test_a_frozen_rank_is_named_when_the_time_is_up(cluster: Any, tmp_path: Path) -> None:
+    zero, one, two = cluster(3, timeout=2.0, fate=[2, 4, signal.SIGSTOP])
+    assert two is None
+    # Whoever waits longest names it, and the others lose that one.
+    named = "has waited 2 s for rank 2 (agents cyd): it is frozen"
+    assert named in zero[1] or named in one[1]
+    assert zero[1].startswith("LostRankError: ")
+    assert one[1].startswith("LostRankError: ")
+    assert load_checkpoint(tmp_path / "checkpoint.safetensors")["rounds"] == 3
+
+
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (1, 4, 2)])
+def test_processes_come_and_go_between_interruptions(
+    cluster: Any, alone: Any, tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    """Size 0 is the run in one process without a cluster."""
+    for epochs, size in zip((2, 3, 4)[-len(sizes) :], sizes, strict=True):
+        options = {"resume": True, "epochs": epochs}
+        if size:
+            assert cluster(size, options=options) == ended_well(size)
+        else:
+            start("distillation", tmp_path, oracle=False, **options)
+    assert everything(tmp_path) == alone("distillation")
+    parts = [path.name for path in tmp_path.iterdir() if path.is_dir()]
+    assert parts == (["checkpoint-20"] if sizes[-1] else [])
+
+
+def test_a_cluster_measures_no_ceilings(cluster: Any, tmp_path: Path) -> None:
+    endpoints = cluster(2, options={"oracle_accuracy": True})
+    assert all("InputError: a ceiling needs" in message for _, message in endpoints)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_not_overwritten(cluster: Any, tmp_path: Path) -> None:
+    assert cluster(2, options={"epochs": 1}) == ended_well(2)
+    before = results(tmp_path)
+    assert all("RunExistsError" in message for _, message in cluster(2))
+    assert results(tmp_path) == before
+
+
+def test_a_part_of_another_round_is_refused(cluster: Any, tmp_path: Path) -> None:
+    assert cluster(2, options={"epochs": 1}) == ended_well(2)
+    old = (tmp_path / "checkpoint-5" / "bob.safetensors").read_bytes()
+    assert cluster(2, options={"epochs": 2, "resume": True}) == ended_well(2)
+    (tmp_path / "checkpoint-10" / "bob.safetensors").write_bytes(old)
+    endpoints = cluster(2, options={"resume": True})
+    assert any("bob.safetensors is of round 5" in message for _, message in endpoints)
+
+
+@pytest.mark.parametrize(
+    ("costs", "ranks", "loads"),
+    [
+        ({"a": 3.0, "b": 1.0, "c": 2.0, "d": 4.0}, 2, [5.0, 5.0]),
+        ({"a": 1.0}, 3, [1.0, 0.0, 0.0]),
+        ({"a": 9.0, "b": 1.0, "c": 1.0, "d": 1.0}, 2, [9.0, 3.0]),
+    ],
+)
+def test_the_costs_are_balanced(costs: dict[str, float], ranks: int, loads: list[float]) -> None:
+    placement = balance(costs, ranks)
+    assert [
+        sum(costs[n] for n, home in placement.items() if home == r) for r in range(ranks)
+    ] == loads
+
+
+def test_the_sheaf_of_a_cluster_is_in_no_single_process() -> None:
+    run = start("distillation", epochs=1)
+    run.nodes.pop("bob")
+    with pytest.raises(InputError, match=r"\['bob'\] are in other processes"):
+        _ = run.sheaf

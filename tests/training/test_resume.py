@@ -1,0 +1,417 @@
+"""Interrupted anywhere and resumed, a training ends with the bytes of one that was not."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.objectives import cross_entropy
+from sheafed.agents.samples import Batch
+from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.errors import CheckpointError, RunExistsError
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods.node import Node, NodeContext
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.training import Callback, EarlyStopping, Run, train
+from tests.helpers.federations import (
+    EDGES,
+    FEATURES,
+    METHODS,
+    agents,
+    pilots,
+    results,
+    same,
+    samples,
+    simple_agent,
+    start,
+    weights,
+)
+
+KILLS = 6
+
+
+class InterruptionError(Exception):
+    pass
+
+
+class Interrupt(Callback):
+    """Fails after some round, or at the evaluation of some round."""
+
+    def __init__(self, rounds: int, at_evaluation: bool = False) -> None:
+        self.rounds, self.at_evaluation = rounds, at_evaluation
+
+    def on_round(self, run: Run, log: object) -> None:
+        if run.rounds == self.rounds and not self.at_evaluation:
+            raise InterruptionError
+
+    def on_evaluation(self, run: Run, record: object) -> bool:
+        if run.rounds == self.rounds and self.at_evaluation:
+            raise InterruptionError
+        return False
+
+
+Whole = tuple[Run, Path]
+
+
+@pytest.fixture(scope="module", params=list(METHODS))
+def case(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(case: str, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A run that was never interrupted, and where it is."""
+    out = tmp_path_factory.mktemp(case)
+    return start(case, out), out
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """Return the summary without what no two runs have in common."""
+    summary = run.summary()
+    return {k: v for k, v in summary.items() if k not in ("seconds", "peak_memory_bytes")}
+
+
+def check_equal(run: Run, out: Path, whole: Whole) -> None:
+    expected, directory = whole
+    assert results(out) == results(directory)
+    assert run.metrics == expected.metrics
+    assert figures(run) == figures(expected)
+    assert same(weights(run), weights(expected))
+    assert list(run.ledger.rows()) == list(expected.ledger.rows())
+    assert run.ledger.bytes_sent() == expected.ledger.bytes_sent()
+    for name, node in run.nodes.items():
+        for neighbour, end in node.endpoints.items():
+            assert torch.equal(end.map, expected.nodes[name].endpoints[neighbour].map)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """Directories of trainings that were killed, by case, and how often each was."""
+    out = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-m", "tests.helpers.interrupted_run", str(out), str(KILLS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout)
+
+
+def test_killed_again_and_again(
+    case: str, whole: Whole, killed: tuple[Path, dict[str, int]]
+) -> None:
+    out, times = killed
+    assert times[case] >= 1
+    check_equal(start(case, out / case, resume=True), out / case, whole)
+
+
+@pytest.mark.parametrize("at_evaluation", [False, True])
+def test_interrupted_by_an_error_again_and_again(
+    case: str, whole: Whole, tmp_path: Path, at_evaluation: bool
+) -> None:
+    for rounds in (5, 10, 15, 20) if at_evaluation else (1, 2, 4, 5, 6, 11, 18, 20):
+        with pytest.raises(InterruptionError):
+            start(case, tmp_path, resume=True, callbacks=[Interrupt(rounds, at_evaluation)])
+    check_equal(start(case, tmp_path, resume=True), tmp_path, whole)
+
+
+@pytest.mark.parametrize("rounds", [2, 7, 18])
+def test_interrupted_once(case: str, whole: Whole, tmp_path: Path, rounds: int) -> None:
+    with pytest.raises(InterruptionError):
+        start(case, tmp_path, callbacks=[Interrupt(rounds)])
+    check_equal(start(case, tmp_path, resume=True), tmp_path, whole)
+
+
+def test_the_cadence_of_checkpoints_changes_nothing(
+    case: str, whole: Whole, tmp_path: Path
+) -> None:
+    for every in (1, None):
+        out = tmp_path / str(every)
+        check_equal(start(case, out, checkpoint_every=every), out, whole)
+
+
+def test_checkpoints_come_when_they_are_asked_for(tmp_path: Path) -> None:
+    seen = {}
+
+    class Look(Callback):
+        def on_round(self, run: Run, log: object) -> None:
+            path = tmp_path / "checkpoint.safetensors"
+            if path.exists():
+                seen[run.rounds] = load_checkpoint(path)["rounds"]
+
+    start("alone", tmp_path, epochs=2, checkpoint_every=3, callbacks=[Look()])
+    assert seen == {4: 3, 5: 3, 6: 3, 7: 6, 8: 6, 9: 6, 10: 9}
+    assert load_checkpoint(tmp_path / "checkpoint.safetensors")["rounds"] == 10
+
+
+def test_resuming_a_finished_run_changes_nothing(case: str, whole: Whole, tmp_path: Path) -> None:
+    start(case, tmp_path)
+    before = contents(tmp_path)
+    run = start(case, tmp_path, resume=True)
+    check_equal(run, tmp_path, whole)
+    after = contents(tmp_path)
+    summaries = [json.loads(files.pop("summary.json")) for files in (before, after)]
+    for summary in summaries:
+        assert summary.pop("seconds") >= 0
+        assert summary.pop("peak_memory_bytes") > 0
+    assert summaries[0] == summaries[1]
+    assert before == after
+
+
+def test_what_was_lost_after_the_last_checkpoint_is_written_again(
+    case: str, whole: Whole, tmp_path: Path
+) -> None:
+    start(case, tmp_path)
+    for name in ("last.safetensors", "summary.json", "metrics.jsonl"):
+        (tmp_path / name).unlink()
+    check_equal(start(case, tmp_path, resume=True), tmp_path, whole)
+
+
+def test_a_torn_line_of_metrics_is_repaired(case: str, whole: Whole, tmp_path: Path) -> None:
+    with pytest.raises(InterruptionError):
+        start(case, tmp_path, callbacks=[Interrupt(13)])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"epoch": 3, "rou')
+    check_equal(start(case, tmp_path, resume=True), tmp_path, whole)
+
+
+def test_resuming_with_more_epochs_goes_on(case: str, whole: Whole, tmp_path: Path) -> None:
+    start(case, tmp_path, epochs=2)
+    check_equal(start(case, tmp_path, epochs=4, resume=True), tmp_path, whole)
+
+
+def test_resuming_where_nothing_is_starts(case: str, whole: Whole, tmp_path: Path) -> None:
+    out = tmp_path / "not" / "yet"
+    check_equal(start(case, out, resume=True), out, whole)
+
+
+def test_time_goes_on(tmp_path: Path) -> None:
+    first = start("alone", tmp_path, epochs=1)
+    path = tmp_path / "checkpoint.safetensors"
+    save_checkpoint(path, load_checkpoint(path) | {"seconds": 1000.0})
+    resumed = start("alone", tmp_path, epochs=2, resume=True)
+    assert first.seconds < 100
+    assert 1000 < resumed.seconds < 1100
+
+
+def test_a_run_stopped_early_stays_stopped(tmp_path: Path) -> None:
+    def go(out: Path, *more: Callback, resume: bool = True) -> Run:
+        stopping = EarlyStopping(patience=1, margin=0.06)
+        return start("distillation", out, epochs=9, resume=resume, callbacks=[stopping, *more])
+
+    whole = go(tmp_path / "whole")
+    assert whole.stopped
+    assert 1 < whole.epoch < 9
+    for rounds in (7, whole.rounds):
+        with pytest.raises(InterruptionError):
+            go(tmp_path / "parts", Interrupt(rounds))
+    resumed = go(tmp_path / "parts")
+    assert (resumed.stopped, resumed.rounds) == (True, whole.rounds)
+    check_equal(resumed, tmp_path / "parts", (whole, tmp_path / "whole"))
+    again = go(tmp_path / "parts")
+    check_equal(again, tmp_path / "parts", (whole, tmp_path / "whole"))
+
+
+def test_a_directory_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    start("alone", tmp_path, epochs=1)
+    before = contents(tmp_path)
+    with pytest.raises(RunExistsError, match="already holds a run; go on with resume=True"):
+        start("alone", tmp_path, epochs=1)
+    assert contents(tmp_path) == before
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.raises(RunExistsError):
+        start("distillation", tmp_path, epochs=1)
+    del before["checkpoint.safetensors"]
+    assert contents(tmp_path) == before
+
+
+# Resuming something else
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    go(tmp_path, resume=False)
+    return tmp_path
+
+
+def go(out: Path, **changes: Any) -> Run:
+    settings: dict[str, Any] = {
+        "agents": [simple_agent("a"), simple_agent("b", 4), simple_agent("c", 5)],
+        "graph": [("a", "b"), ("b", "c")],
+        "method": SheafFRL(pilots=6),
+        "pilots": pilots(),
+        "epochs": 1,
+        "seed": 3,
+        "resume": True,
+        "out": out,
+    }
+    return train(**{**settings, **changes})
+
+
+def labels_and_more(agent: Agent, batch: Batch) -> torch.Tensor:
+    return cross_entropy(agent, batch) + agent.encode(batch.inputs).square().mean()
+
+
+def with_b(**options: Any) -> dict[str, Any]:
+    return {"agents": [simple_agent("a"), simple_agent("b", **options), simple_agent("c", 5)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"method": NonCooperative()}, "its method is .SheafFRL.*this one's .NonCooperative"),
+        ({"method": SheafFRL(pilots=7)}, "method"),
+        ({"method": SheafFRL(penalty=0.2, pilots=6)}, r"penalty=0\.1.*penalty=0\.2"),
+        ({"seed": 4}, "its seed is 3, this one's 4"),
+        ({"graph": [("a", "b"), ("a", "c")]}, "its graph is"),
+        ({"rounds_per_epoch": 3}, "its rounds per epoch is 4, this one's 3"),
+        ({"pilots": PilotSet(samples(24, 78)[0])}, "its pilot set is"),
+        (with_b(dimension=6), "its latent size of agent 'b' is 4, this one's 6"),
+        (with_b(dimension=4, optimizer=lambda p: Adam(p)), "optimiser of agent 'b' is 'SGD'"),
+        (with_b(dimension=4, batch_size=4), "batch size of agent 'b'"),
+        (with_b(dimension=4, data=samples(21, 0)), "training samples of agent 'b' is 20"),
+        (
+            {
+                **with_b(dimension=4, head=None, objective=lambda a, b: a.encode(b.inputs).sum()),
+                "method": SheafFRL(pilots=6),
+            },
+            "head of agent 'b'",
+        ),
+        (
+            with_b(dimension=4, objective=labels_and_more),
+            "objective of agent 'b' is 'cross_entropy'",
+        ),
+        (with_b(dimension=4, frozen=True), "objective of agent 'b' .* 'cross_entropy, encoder fro"),
+        (with_b(dimension=4, head=nn.Linear(4, 8)), "agent 'b' has other weights.*size mismatch"),
+    ],
+)
+def test_another_training_is_named(begun: Path, changes: dict[str, Any], named: str) -> None:
+    before = contents(begun)
+    with pytest.raises(CheckpointError, match=f"(?s){named}"):
+        go(begun, **changes)
+    assert contents(begun) == before
+
+
+def test_other_names_are_named(begun: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"its agents is \['a', 'b', 'c'\].*\['a', 'b'\]"):
+        go(begun, agents=[simple_agent("a"), simple_agent("b", 4)], graph=[("a", "b")])
+
+
+def test_an_encoder_with_other_layers_is_named(begun: Path) -> None:
+    other = simple_agent("b", 4)
+    deeper = nn.Sequential(nn.Linear(FEATURES, 5), nn.Linear(5, 4))
+    changed = type(other)("b", deeper, other.head, data=other.data, batch_size=5)
+    with pytest.raises(CheckpointError, match="agent 'b' has other weights"):
+        go(begun, agents=[simple_agent("a"), changed, simple_agent("c", 5)])
+
+
+def test_other_groups_of_the_optimiser_are_named(begun: Path) -> None:
+    def halves(parameters: Any) -> SGD:
+        first, *rest = parameters
+        return SGD([{"params": [first]}, {"params": rest}], lr=0.1)
+
+    with pytest.raises(CheckpointError, match="agent 'b'"):
+        go(begun, **with_b(dimension=4, optimizer=halves))
+
+
+def test_a_damaged_checkpoint(begun: Path) -> None:
+    path = begun / "checkpoint.safetensors"
+    content = path.read_bytes()
+    for damaged in (
+        b"",
+        content[:-1],
+        content[: len(content) // 2],
+        content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+        b"nonsense",
+    ):
+        path.write_bytes(damaged)
+        before = contents(begun)
+        with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors"):
+            go(begun)
+        assert contents(begun) == before
+    path.write_bytes(content)
+    assert go(begun).rounds == 4
+
+
+@pytest.mark.parametrize("part", ["agents", "nodes"])
+def test_a_checkpoint_without_an_agent(begun: Path, part: str) -> None:
+    path = begun / "checkpoint.safetensors"
+    state = load_checkpoint(path)
+    for spoilt in ({}, {**state[part], "b": {}}):
+        save_checkpoint(path, state | {part: spoilt})
+        with pytest.raises(CheckpointError, match=r"damaged: agent '[ab]' has other weights there"):
+            go(begun)
+
+
+def test_weights_are_no_checkpoint_of_a_training(begun: Path) -> None:
+    (begun / "last.safetensors").replace(begun / "checkpoint.safetensors")
+    with pytest.raises(CheckpointError, match=r"of no training: it holds \['a', 'b', 'c'\]"):
+        go(begun)
+
+
+class Anonymous:
+    """A user's own method, which Python would show by its address."""
+
+    name = "my own"
+
+    def node(self, context: NodeContext) -> Node:
+        return NonCooperative().node(context)
+
+
+def test_a_method_without_a_repr_can_be_resumed(tmp_path: Path) -> None:
+    go(tmp_path, method=Anonymous())
+    kept = Anonymous()  # at another address than the first one, which is gone
+    assert go(tmp_path, method=kept, epochs=2).rounds == 8
+    with pytest.raises(CheckpointError, match="'Anonymous'"):
+        go(tmp_path, method=NonCooperative())
+
+
+def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:
+    run = start("distillation", tmp_path, epochs=1)
+    state = load_checkpoint(tmp_path / "checkpoint.safetensors")
+    assert state["rounds"] == 5
+    assert state["metrics"] == run.metrics
+    assert sorted(state["agents"]) == sorted(state["nodes"]) == ["ada", "bob", "cyd"]
+    ada = state["agents"]["ada"]
+    assert torch.equal(ada["encoder"]["1.running_mean"], run.agents["ada"].encoder[1].running_mean)
+    assert "momentum_buffer" in ada["optimizer"]["state"][0]
+    assert "exp_avg" in state["agents"]["bob"]["optimizer"]["state"][0]
+    assert ada["position"] == run.agents["ada"].order.position
+    assert sorted(state["nodes"]["bob"]["running"]) == ["ada", "cyd"]
+    assert state["nodes"]["bob"]["weights"] == run.nodes["bob"].weights
+    assert torch.equal(
+        state["nodes"]["bob"]["ends"]["ada"]["map"], run.nodes["bob"].endpoints["ada"].map
+    )
+    assert len(state["ledger"]["rows"]) == len(run.ledger)
+
+
+def test_agents_of_another_birth_are_overwritten_by_the_checkpoint(
+    case: str, whole: Whole, tmp_path: Path
+) -> None:
+    """What new agents hold by chance, e.g. other initial weights, does not survive a resume."""
+    with pytest.raises(InterruptionError):
+        start(case, tmp_path, callbacks=[Interrupt(8)])
+    spoilt = agents()
+    for agent in spoilt:
+        for parameter in agent.parameters:
+            parameter.data.normal_()
+    run = train(
+        spoilt,
+        EDGES,
+        METHODS[case](),
+        pilots(),
+        epochs=4,
+        out=tmp_path,
+        resume=True,
+        seed=7,
+        checkpoint_every=3,
+    )
+    check_equal(run, tmp_path, whole)

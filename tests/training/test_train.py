@@ -1,0 +1,333 @@
+"""The round loop: what its results depend on, and what it refuses."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sheafed.agents.agent import Agent
+from sheafed.errors import (
+    DisconnectedGraphError,
+    EmptyInputError,
+    GraphError,
+    InputError,
+    NonFiniteError,
+    UnknownAgentError,
+)
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.training import Callback, Run, train
+from sheafed.transport import LocalTransport
+from tests.helpers.federations import (
+    EDGES,
+    FEATURES,
+    METHODS,
+    agents,
+    pilots,
+    results,
+    same,
+    samples,
+    simple_agent,
+    start,
+    weights,
+)
+
+EPOCHS = 2
+
+
+@pytest.fixture(scope="module", params=list(METHODS))
+def case(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(case: str) -> Run:
+    return start(case, epochs=EPOCHS)
+
+
+def go(**changes: Any) -> Run:
+    settings: dict[str, Any] = {
+        "agents": [simple_agent("a"), simple_agent("b", 4)],
+        "graph": [("a", "b")],
+        "method": NonCooperative(),
+        "pilots": pilots(),
+        "epochs": 1,
+    }
+    return train(**{**settings, **changes})
+
+
+# Determinism
+
+
+def test_same_seed_same_results_whatever_the_global_random_state(case: str, reference: Run) -> None:
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        run = start(case, epochs=EPOCHS)
+        assert run.metrics == reference.metrics
+        assert same(weights(run), weights(reference))
+
+
+def test_training_leaves_the_global_random_state_alone(case: str) -> None:
+    torch.manual_seed(5)
+    team = agents()
+    torch_state, numpy_state, python_state = (
+        torch.get_rng_state(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        random.getstate(),
+    )
+    train(team, EDGES, METHODS[case](), pilots(), epochs=1)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert np.random.get_state()[1].tolist() == numpy_state  # noqa: NPY002
+    assert random.getstate() == python_state
+
+
+def shuffled_graph() -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(["cyd", "ada", "bob"])
+    graph.add_edges_from([("cyd", "bob"), ("bob", "ada")])
+    return graph
+
+
+@pytest.mark.parametrize(
+    "graph", [EDGES, [("cyd", "bob"), ("bob", "ada")], shuffled_graph(), nx.Graph(EDGES)]
+)
+@pytest.mark.parametrize("order", [(2, 0, 1), (1, 2, 0)])
+def test_the_order_of_agents_and_edges_does_not_matter(
+    case: str, reference: Run, order: tuple[int, ...], graph: Any
+) -> None:
+    team = agents()
+    listed = [team[k] for k in order]
+    run = train(iter(listed), graph, METHODS[case](), pilots(), epochs=EPOCHS, seed=7)
+    assert run.metrics == reference.metrics
+    assert same(weights(run), weights(reference))
+    assert list(run.ledger.rows()) == list(reference.ledger.rows())
+
+
+def test_another_seed_gives_another_training(case: str, reference: Run) -> None:
+    run = start(case, epochs=EPOCHS, seed=8)
+    assert [r["loss"] for r in run.metrics] != [r["loss"] for r in reference.metrics]
+    assert not same(weights(run), weights(reference))
+
+
+def test_evaluation_does_not_change_training(case: str) -> None:
+    often, once = (
+        start(case, epochs=4, evaluate_every=every, oracle=every == 1) for every in (1, 4)
+    )
+    assert [r["epoch"] for r in often.metrics] == [1, 2, 3, 4]
+    assert [r["epoch"] for r in once.metrics] == [4]
+    assert same(weights(often), weights(once))
+    for name, node in often.nodes.items():
+        for neighbour, end in node.endpoints.items():
+            assert torch.equal(end.map, once.nodes[name].endpoints[neighbour].map)
+    for key in ("private_accuracy", "communication_accuracy", "misalignment", "validation_score"):
+        assert often.last[key] == once.last[key]
+    if case not in ("alone", "noisy", "parameters"):  # which send their pilots at every evaluation
+        assert list(often.ledger.rows()) == list(once.ledger.rows())
+
+
+def test_logs_are_averages_since_the_last_evaluation(case: str) -> None:
+    class Losses(Callback):
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+
+        def on_round(self, run: Run, log: Any) -> None:
+            self.losses.append(log["loss"])
+
+    seen = Losses()
+    run = start(case, epochs=4, evaluate_every=3, callbacks=[seen])
+    assert [r["epoch"] for r in run.metrics] == [3, 4]
+    expected = [np.mean(seen.losses[:15]), np.mean(seen.losses[15:])]
+    assert [r["loss"] for r in run.metrics] == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_agent_trains_alone_as_it_does_among_others() -> None:
+    """Non-cooperative: whoever else shares the process changes no bit of its weights."""
+    among = start("alone", epochs=2)
+    for agent in agents():
+        run = train([agent], [], NonCooperative(), pilots(), epochs=2, seed=7, rounds_per_epoch=5)
+        mine = weights(run)
+        assert same(mine, {k: v for k, v in weights(among).items() if k in mine})
+        assert run.last["communication_accuracy"] is None
+        assert run.last["misalignment"] is None
+        assert run.ledger.bytes_sent() == 0
+        assert run.sheaf.edges == ()
+
+
+def test_a_run_with_out_is_a_run_without(case: str, reference: Run, tmp_path: Path) -> None:
+    run = start(case, tmp_path, epochs=EPOCHS)
+    assert run.metrics == reference.metrics
+    assert same(weights(run), weights(reference))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "best.safetensors",
+        "checkpoint.safetensors",
+        "last.safetensors",
+        "metrics.jsonl",
+        "summary.json",
+    ]
+    assert all(results(tmp_path).values())
+
+
+def test_training_learns() -> None:
+    run = start("distillation", epochs=12)
+    assert run.last["loss"] < 0.7 * run.metrics[0]["loss"]
+    assert run.last["private_accuracy"] > 0.8
+
+
+# The length of an epoch
+
+
+def test_an_epoch_is_the_batches_of_the_smallest_set() -> None:
+    team = [
+        simple_agent("a", data=samples(20, 0), batch_size=5),
+        simple_agent("b", 4, data=samples(23, 0), batch_size=8),
+    ]
+    run = go(agents=team, epochs=3)
+    assert (run.rounds_per_epoch, run.rounds, run.epoch) == (2, 6, 3)
+    assert [(r["epoch"], r["round"]) for r in run.metrics] == [(1, 2), (2, 4), (3, 6)]
+    assert team[0].steps == 6
+
+
+def test_a_batch_larger_than_the_data_is_one_round() -> None:
+    run = go(agents=[simple_agent("a", batch_size=99), simple_agent("b", 4, batch_size=99)])
+    assert (run.rounds_per_epoch, run.rounds) == (1, 1)
+
+
+def test_rounds_per_epoch_can_be_given() -> None:
+    run = go(rounds_per_epoch=3, epochs=2)
+    assert (run.rounds_per_epoch, run.rounds) == (3, 6)
+
+
+def test_the_exchange_can_be_given() -> None:
+    wire: list[bytes] = []
+    transport = LocalTransport(["a", "b"], tap=wire.append)
+    run = go(transport=transport, method=SheafFRL(pilots=8))
+    assert run.ledger is transport.ledger
+    assert run.ledger.bytes_sent() == sum(map(len, wire)) == run.last["bytes_sent"]
+    assert run.last["payload_bytes"] == 4 * 8 * (3 + 4) * run.rounds
+
+
+def test_messages_may_get_lost() -> None:
+    lost = LocalTransport(["a", "b"], drop=lambda m: m.kind == "round" and m.round % 2 == 1)
+    run = go(transport=lost, method=SheafFRL(pilots=8), epochs=2)
+    assert run.rounds == 8
+
+
+# What is refused
+
+
+def test_no_agents() -> None:
+    with pytest.raises(InputError, match="no agents to train; give at least one"):
+        go(agents=[])
+
+
+def test_duplicate_names() -> None:
+    with pytest.raises(InputError, match=r"different names, got \['a', 'a'\]"):
+        go(agents=[simple_agent("a"), simple_agent("a", 4)])
+
+
+@pytest.mark.parametrize(
+    ("graph", "kind", "message"),
+    [
+        ([("a", "b"), ("b", "z")], UnknownAgentError, "'z'"),
+        (nx.Graph([("a", "z")]), UnknownAgentError, "'z'"),
+        (nx.Graph([("a", "b")]), GraphError, "'c'"),
+        ([("a", "b")], DisconnectedGraphError, r"\[\['a', 'b'\], \['c'\]\]"),
+        ([], DisconnectedGraphError, "3 components"),
+        ([("a", "b"), ("b", "a"), ("b", "c")], GraphError, "more than once"),
+        ([("a", "a"), ("a", "b"), ("b", "c")], GraphError, "joined to themselves"),
+        (nx.DiGraph([("a", "b"), ("b", "c")]), GraphError, "undirected"),
+    ],
+)
+def test_bad_graphs(graph: Any, kind: type[Exception], message: str) -> None:
+    team = [simple_agent("a"), simple_agent("b"), simple_agent("c")]
+    with pytest.raises(kind, match=message):
+        go(agents=team, graph=graph)
+
+
+@pytest.mark.parametrize(
+    "name", ["epochs", "evaluate_every", "checkpoint_every", "rounds_per_epoch"]
+)
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2"])
+def test_counts(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got"):
+        go(**{name: value, "out": tmp_path})
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_pilots() -> None:
+    inputs = samples(24, 77)[0]
+    with pytest.raises(UnknownAgentError, match="no pilots for agent 'b', only for"):
+        go(pilots={"a": inputs, "c": inputs})
+    with pytest.raises(EmptyInputError, match="no pilots"):
+        go(pilots=inputs[:0])
+    with pytest.raises(InputError, match="pilots must be an array"):
+        go(pilots="some")
+
+
+def test_bad_input_leaves_no_files(tmp_path: Path) -> None:
+    for changes in ({"agents": []}, {"graph": []}, {"pilots": "some"}, {"seed": "one"}):
+        with pytest.raises(InputError):
+            go(out=tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", [NonCooperative(), SheafFRL(pilots=8)])
+def test_nan_in_a_batch_is_named(method: Any) -> None:
+    inputs, targets = samples(20, 0)
+    inputs[13, 2] = float("nan")
+    team = [simple_agent("a", data=(inputs, targets)), simple_agent("b", 4)]
+    with pytest.raises(NonFiniteError, match=r"agent 'a', round \d.*1 non-finite of 30.*clean the"):
+        go(agents=team, method=method)
+
+
+def test_pilots_as_array() -> None:
+    run = go(pilots=samples(24, 77)[0].numpy())
+    assert run.last == go().last
+
+
+class Wide(nn.Module):
+    """Reads inputs of another size than its neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2 * FEATURES, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def test_agents_of_different_modalities() -> None:
+    def team() -> Iterator[Agent]:
+        inputs, targets = samples(20, 0, 2 * FEATURES)
+        data = {
+            "train": (inputs, targets),
+            "validation": (inputs, targets),
+            "test": (inputs, targets),
+        }
+        yield simple_agent("a")
+        torch.manual_seed(0)
+        yield Agent("b", Wide(), nn.Linear(4, 3), data=data, batch_size=5)
+
+    views = {"a": samples(24, 77)[0], "b": samples(24, 77, 2 * FEATURES)[0]}
+    for method in (NonCooperative(), SheafFRL(pilots=8)):
+        run = go(agents=team(), pilots=PilotSet(views), method=method)
+        assert run.last["communication_accuracy"] is not None
+        assert run.last["oracle_accuracy"] is None
+
+
+def test_resuming_needs_a_place_and_no_fewer_epochs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give the directory"):
+        start("alone", resume=True)
+    start("alone", tmp_path, epochs=2)
+    before = results(tmp_path)
+    with pytest.raises(InputError, match="2 epochs behind it, 1 were asked for"):
+        start("alone", tmp_path, epochs=1, resume=True)
+    assert results(tmp_path) == before

@@ -1,0 +1,108 @@
+"""Certificates, judged by Python's own TLS and not by what made them."""
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+
+from sheafed.errors import InputError
+from sheafed.transport.zenoh.certificates import check_common_name, make_certificates
+from sheafed.transport.zenoh.credentials import Credentials, credentials_in
+from sheafed.transport.zenoh.transport import ZenohTransport
+
+
+def context(purpose: int, own: Credentials) -> ssl.SSLContext:
+    made = ssl.SSLContext(purpose)
+    made.load_verify_locations(own.authority)
+    made.load_cert_chain(own.certificate, own.key)
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def handshake(server: Credentials, client: Credentials, host: str) -> str:
+    """Return the name that the server learns of the client, in memory."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = context(ssl.PROTOCOL_TLS_SERVER, server).wrap_bio(up, down, server_side=True)
+    far = context(ssl.PROTOCOL_TLS_CLIENT, client).wrap_bio(down, up, server_hostname=host)
+    waiting = [far, near]
+    while waiting:
+        end = waiting.pop(0)
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            waiting.append(end)
+    certificate = near.getpeercert()
+    assert certificate is not None
+    return dict(entry for rdn in certificate["subject"] for entry in rdn)["commonName"]
+
+
+def test_agents_recognise_each_other_by_name(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada", "Bo b"], hosts=["edge.example", "10.1.2.3"])
+    ada, bob = credentials_in(tmp_path, "ada"), credentials_in(tmp_path, "Bo b")
+    for host in ("localhost", "127.0.0.1", "::1", "edge.example", "10.1.2.3"):
+        assert handshake(ada, bob, host) == "Bo b"
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(ada, bob, "elsewhere.example")
+
+
+def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        make_certificates(tmp_path / place, ["ada", "bo"])
+    ada, bo = credentials_in(tmp_path / "one", "ada"), credentials_in(tmp_path / "two", "bo")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(ada, bo, "localhost")
+
+
+def test_agents_can_be_added_and_are_never_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada"])
+    make_certificates(tmp_path, ["bo"])
+    assert handshake(*(credentials_in(tmp_path, n) for n in ("ada", "bo")), "localhost") == "bo"
+    with pytest.raises(InputError, match="exists already"):
+        make_certificates(tmp_path, ["bo"])
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"),
+    [
+        ("authority.key", "authority.key, which signs for"),
+        ("authority.pem", "authority.key exists"),
+    ],
+)
+def test_an_authority_of_which_half_is_missing(tmp_path: Path, lost: str, left: str) -> None:
+    make_certificates(tmp_path, ["ada"])
+    (tmp_path / lost).unlink()
+    with pytest.raises(InputError, match=left):
+        make_certificates(tmp_path, ["bo"])
+    assert not list(tmp_path.glob("bo*"))
+
+
+def test_a_key_whose_certificate_is_missing_is_not_replaced(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada"])
+    (tmp_path / "ada.pem").unlink()
+    with pytest.raises(InputError, match=r"ada\.key exists already; delete it"):
+        make_certificates(tmp_path, ["ada"])
+
+
+def test_an_agent_shows_the_certificate_of_its_own_name(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada", "bo"])
+    own = credentials_in(tmp_path, "ada")
+    with pytest.raises(InputError, match=r"ada\.pem is that of 'ada', .* this agent is 'bo'"):
+        ZenohTransport("bo", ["cy"], credentials=own).close()
+    check_common_name(own.certificate, "ada")
+    with pytest.raises(InputError, match=r"ada\.key is no certificate in PEM format"):
+        check_common_name(own.key, "ada")
+
+
+def test_keys_are_private(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["ada"])
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert modes["ada.key"] == modes["authority.key"] == 0o600
+    assert len(modes) == 4
+
+
+@pytest.mark.parametrize("name", ["", "authority", "a/b", "..", "x" * 65])
+def test_names_must_fit_a_certificate_and_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="the name of an agent must have 1 to 64 characters"):
+        make_certificates(tmp_path, [name])
+    assert not list(tmp_path.iterdir())
