@@ -53,14 +53,14 @@ def pair(method: SheafFRL, tap=None):
     options = {
         "epochs": 2,
         "rounds_per_epoch": ROUNDS // 2,
-        "exchange": wire,
-        "oracle_accuracy": False,
+        "transport": wire,
+        "oracle": False,
     }
     return train(team, [("a", "b")], method, normal(9, PILOTS, 5), evaluate_every=9, **options)
 
 
-@pytest.mark.parametrize("precision", ["full", "byte"])
-def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(precision: str) -> None:
+@pytest.mark.parametrize("quantisation", ["none", "int8"])
+def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(quantisation: str) -> None:
     seen: list[bytes] = []
     spy = Eavesdropper("b", "a", last=3)
 
@@ -68,13 +68,13 @@ def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(precision: 
         seen.append(data)
         spy(data)
 
-    run = pair(SheafFRL(pilots=PER_ROUND, precision=precision), tap)
+    run = pair(SheafFRL(pilots=PER_ROUND, quantisation=quantisation), tap)
     node = run.nodes["b"]
     rows: dict[int, list[Tensor]] = {}
     for message in map(decode, seen):
         if message.kind == "round" and message.sender == "b" and message.round >= ROUNDS - 3:
             latents = message.tensors["latents"].float()
-            if precision == "byte":
+            if quantisation == "int8":
                 latents = latents * message.tensors["scale of latents"][:, None]
             for index, row in zip(node.policy.select(message.round).indices, latents, strict=True):
                 rows.setdefault(int(index), []).append(row)

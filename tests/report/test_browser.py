@@ -154,7 +154,7 @@ def test_hovering_tells_details(opened, report):
     text = hover(opened, "network", "edges", 1, "ada — bo")
     edge = summary["edges"][0]
     assert f"misalignment {edge['misalignment']:.3f}" in text
-    assert f"{edge['communication_accuracy']:.3f} of {edge['ceiling']:.3f}" in text
+    assert f"{edge['communication_accuracy']:.3f} of {edge['oracle_accuracy']:.3f}" in text
     hover(opened, "curve/{over}/3", "one", 5, f"{summary['misalignment']:.4f}")
 
 

@@ -51,7 +51,7 @@ def test_what_a_channel_does():
 def test_who_learns_by_what_and_sees_what():
     assert particulars(kept({"model": {"agents": AGENTS}})) == [
         "objective autoencoding for cy",
-        "view fourier for bo, cy",
+        "modality fourier for bo, cy",
         "no labels for cy",
     ]
     names = parse({}).model.names()
@@ -70,6 +70,6 @@ def test_the_page_tells(tmp_path):
     config = kept({"method": {"edge_dim": 8}, "model": {"agents": AGENTS}})
     (tmp_path / "r" / "config.json").write_text(json.dumps(config))
     assert (
-        "With edge stalks of at most 8; objective autoencoding for cy; view fourier for bo, cy; "
+        "With edge stalks of at most 8; objective autoencoding for cy; modality fourier for bo, cy; "
         "no labels for cy.</p>" in page([read_run(tmp_path / "r")])
     )

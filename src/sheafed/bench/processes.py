@@ -27,10 +27,10 @@ def throughput(repeats: int, use: float) -> list[Measurement]:
                 outcomes.add(tuple((out / name).read_bytes() for name in SAME))
     if len(outcomes) != 1:
         raise BenchError("one process and two gave different results, which they must not")
-    add_neighbour = sum(seconds[1]) / sum(seconds[2])
+    speed_up = sum(seconds[1]) / sum(seconds[2])
     what = "throughput of two processes over one, 15 agents, same results"
     raw = {f"{count} processes": times for count, times in seconds.items()}
-    return [Measurement(3, what, 1.7, add_neighbour, at_most=False, raw=raw)]
+    return [Measurement(3, what, 1.7, speed_up, at_most=False, raw=raw)]
 
 
 def _epoch(processes: int, use: float, out: Path) -> float:

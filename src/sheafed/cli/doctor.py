@@ -13,7 +13,7 @@ from rich.table import Table
 import sheafed
 
 PURPOSE = {
-    "edge": "agents on many machines, over Zenoh",
+    "network": "agents on many machines, over Zenoh",
     "pretrained": "encoders of timm and of Hugging Face transformers",
     "tensorboard": "curves in TensorBoard",
     "tune": "hyperparameter search with Optuna",

@@ -22,7 +22,7 @@ from sheafed.training.cluster import TIMEOUT
 from sheafed.training.process_group import ProcessGroup, SingleProcess
 from sheafed.training.torchrun import in_cluster, launch, remember_cluster, was_begun_here
 
-HOLDINGS = "label_distribution.png"
+LABELS = "label_distribution.png"
 
 
 def run(
@@ -78,7 +78,7 @@ def _train(
             print("\n".join(group.describe()))
         write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
         counts = label_distribution(federation.labels, federation.partition)
-        draw_label_distribution(counts, out / HOLDINGS, agents=list(federation.partition))
+        draw_label_distribution(counts, out / LABELS, agents=list(federation.partition))
     table = experiment.training
     finished = train(
         federation.agents,
@@ -100,7 +100,7 @@ def _train(
     _print(finished, Console())
     if table.oracle and not group.alone:
         print("no ceilings: they need a sender's inputs where the receiver lives")
-    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; who holds what: {HOLDINGS}")
+    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; labels by agent: {LABELS}")
 
 
 def _check_directory(experiment: Experiment, out: Path, resume: bool) -> None:
@@ -125,7 +125,7 @@ def _print(finished: Run, console: Console) -> None:
         "epoch",
         "private",
         "after communication",
-        "oracle_accuracy",
+        "oracle",
         "misalignment",
     ):
         table.add_column(heading)

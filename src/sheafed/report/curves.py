@@ -18,11 +18,11 @@ OVERS: tuple[Over, ...] = ("epochs", "bytes")
 NAMES = {
     "private_accuracy": "Private",
     "communication_accuracy": "Communication",
-    "oracle_accuracy": "Ceiling",
+    "oracle_accuracy": "Oracle",
     "misalignment": "Misalignment",
     "loss": "Objective: task loss",
     "penalty": "Objective: penalty",
-    "distillation_loss": "Objective: belief loss",
+    "distillation_loss": "Objective: distillation loss",
     "validation_private_accuracy": "Private (validation)",
     "validation_communication_accuracy": "Communication (validation)",
 }

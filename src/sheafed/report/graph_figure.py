@@ -122,7 +122,7 @@ def _describe_link(run: RunFiles, a: str, b: str, misalignment: float | None) ->
         edge = run.edge(sender, receiver)
         text += (
             f"<br>{escape(sender)} → {escape(receiver)}: "
-            f"{number(edge.get('communication_accuracy'))} of {number(edge.get('ceiling'))}, "
+            f"{number(edge.get('communication_accuracy'))} of {number(edge.get('oracle_accuracy'))}, "
             f"{size(edge.get('bytes_sent'))}"
         )
     return text

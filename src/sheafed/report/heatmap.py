@@ -119,8 +119,8 @@ def _describe_edge(edge: Record) -> str:
     return (
         f"<b>{escape(edge['sender'])} → {escape(edge['receiver'])}</b>"
         f"<br>after communication {number(edge.get('communication_accuracy'))}"
-        f"<br>ceiling {number(edge.get('ceiling'))}"
-        f"<br>lost to the ceiling {number(loss(edge))}"
+        f"<br>oracle {number(edge.get('oracle_accuracy'))}"
+        f"<br>lost to the oracle {number(loss(edge))}"
         f"<br>misalignment {number(edge.get('misalignment'))}"
         f"<br>sent {size(edge.get('bytes_sent'))}"
     )

@@ -28,7 +28,7 @@ from sheafed.report.traffic import traffic_by_edge, traffic_by_round
 HEADLINES = (
     ("private_accuracy", "Private", "mean accuracy of agents on their own test data"),
     ("communication_accuracy", "Communication", "mean accuracy on the latents of neighbours"),
-    ("oracle_accuracy", "Ceiling", "receivers encode the senders' inputs themselves"),
+    ("oracle_accuracy", "Oracle", "receivers encode the senders' inputs themselves"),
     ("misalignment", "Misalignment", "mean residual of the edges on the pilots, 0 is perfect"),
     ("bytes_sent", "MiB sent", "by all agents, headers included"),
     ("epochs", "Epochs", "done"),
