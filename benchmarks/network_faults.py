@@ -33,7 +33,10 @@ LARGEST_DIFFERENCE = 0.02
 
 
 def write_config(path: Path, epochs: int, seed: int) -> None:
-    tables = [f"seed = {seed}", '[data]\nname = "digits"\npilot_fraction = 0.15\nsplit = [0.6, 0.2, 0.2]']
+    tables = [
+        f"seed = {seed}",
+        '[data]\nname = "digits"\npilot_fraction = 0.15\nsplit = [0.6, 0.2, 0.2]',
+    ]
     for k, (name, widths) in enumerate(zip(NAMES, WIDTHS, strict=True)):
         targets = [(k + shift) % 10 for shift in range(5)]
         tables.append(
