@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from channels import train
+from noisy_channels import train
 
 EDGE_DIMS = (2, 4, 8, 16, 24)
 STYLES = {"Sheaf-FRL": ("#0072B2", "o"), "with distillation": ("#D55E00", "s")}

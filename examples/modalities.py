@@ -14,16 +14,16 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
-from sheafed.datasets import load, views
+from sheafed.datasets import load, modalities
 from sheafed.datasets.partitions import hold_out, iid, stratified_split
 from sheafed.models import cnn, head, mlp
 from sheafed.training import ProgressBar, evaluate
 
 SENSES = {
-    "eye": (views.pixels, cnn, (16, 32)),
-    "ear": (views.fourier, mlp, (96, 28)),
-    "scale": (views.profiles, mlp, (64, 16)),
-    "hand": (views.gradients, mlp, (64, 24)),
+    "eye": (modalities.pixels, cnn, (16, 32)),
+    "ear": (modalities.fourier, mlp, (96, 28)),
+    "scale": (modalities.profiles, mlp, (64, 16)),
+    "hand": (modalities.gradients, mlp, (64, 24)),
 }
 METHODS = {
     "Non-cooperative": sheafed.NonCooperative(),

@@ -56,8 +56,8 @@ def test_modalities(load, capsys):
     assert capsys.readouterr().out.count("eye") >= 3
 
 
-def test_newcomer(load, capsys):
-    module = load("newcomer")
+def test_join_network(load, capsys):
+    module = load("join_network")
     found = module.main(epochs=2)
     assert list(found) == list(module.METHODS)
     for stages in found.values():
@@ -77,8 +77,8 @@ def test_five_agents(load, tmp_path):
     assert (tmp_path / "who_understands_whom.png").stat().st_size > 20_000
 
 
-def test_channels(load, tmp_path):
-    module = load("channels")
+def test_noisy_channels(load, tmp_path):
+    module = load("noisy_channels")
     module.AXES = {"snr_db": ("dB", (-20, 20), (20,)), "bits": ("bits", (1, 8), ())}
     module.AXES["erasure"] = ("lost", (1.0,), ())
     found = module.main(tmp_path, epochs=4)
@@ -90,7 +90,7 @@ def test_channels(load, tmp_path):
         assert abs(accuracies["snr_db", False, 20] - perfect) < 0.05
         assert abs(accuracies["bits", False, 8] - perfect) < 0.05
         assert accuracies["erasure", False, 1.0] < perfect - 0.1
-    assert (tmp_path / "channels.png").stat().st_size > 20_000
+    assert (tmp_path / "noisy_channels.png").stat().st_size > 20_000
 
 
 def test_edge_stalks(load, tmp_path):
@@ -123,21 +123,19 @@ def test_frozen_encoders(load):
         assert run.evaluation.communication["ada", "network"] > 0.3
 
 
-def test_strangers(load):
-    tried, routed = load("strangers").main(epochs=12)
+def test_multi_hop(load):
+    tried, routed = load("multi_hop").main(epochs=12)
     assert max(len(path) for path in tried) == 8
     # Going round the narrow stalk pays, and a neighbour's map is all but the direct one.
     assert routed["least expected loss"] > routed["fewest hops, a random path"]
     assert max(abs(lost) for path, (_, lost, *_) in tried.items() if len(path) == 2) < 0.2
 
 
-def test_leakage(load, monkeypatch):
-    leakage = load("leakage")
+def test_privacy_attacks(load, monkeypatch):
+    leakage = load("privacy_attacks")
     monkeypatch.delitem(leakage.METHODS, "epsilon 16")
     monkeypatch.delitem(leakage.METHODS, "epsilon 4")
-    monkeypatch.setattr(
-        attacks, "train_decoder", partial(attacks.train_decoder, epochs=30)
-    )
+    monkeypatch.setattr(attacks, "train_decoder", partial(attacks.train_decoder, epochs=30))
     rows = leakage.main(epochs=5)
     names = ["standard", "strict", "strict, other edge", "epsilon 64", "epsilon 64 on all"]
     assert list(rows) == names

@@ -148,8 +148,8 @@ def test_encoder_and_head_may_be_one_module() -> None:
 def check_state_restores(one: Agent, build: Callable[[], Agent]) -> None:
     """Whoever goes on from the state of another takes the same steps, bit by bit."""
     other = build()
-    one.start(3)
-    other.start(3)
+    one.reset_rng(3)
+    other.reset_rng(3)
     step(one)
     state = deepcopy(one.state())
     losses = [step(one) for _ in range(4)]
@@ -256,9 +256,9 @@ def test_any_optimiser_steps_and_resumes(make: Any) -> None:
     twin_encoder.load_state_dict(one.encoder.state_dict())
     twin_head.load_state_dict(one.head.state_dict())
     optimiser = make([*twin_encoder.parameters(), *twin_head.parameters()])
-    one.start(5)
+    one.reset_rng(5)
     other = agent()
-    other.start(5)
+    other.reset_rng(5)
     for _ in range(6):
         step(one)
         inputs, targets = other.next_batch()
@@ -395,7 +395,7 @@ def test_dropout_is_unaffected_by_another_agent() -> None:
 def test_streams_follow_from_seed_and_name() -> None:
     def drawn(name: str, seed: int) -> tuple[list[float], list[int]]:
         one = agent(name)
-        one.start(seed)
+        one.reset_rng(seed)
         with one.rng_context():
             noise = torch.rand(3).tolist()
         return noise, one.order.next().tolist()
@@ -416,7 +416,7 @@ def test_own_randomness_goes_on_and_restores_what_was_outside() -> None:
         second = torch.rand(3)
         raise KeyError
     assert torch.equal(torch.get_rng_state(), outside)
-    one.start(0)
+    one.reset_rng(0)
     with one.rng_context():
         assert torch.equal(torch.rand(6), torch.cat([first, second]))
 

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import Autoencoding, Objective, Probed, SimCLR, VICReg, cross_entropy
+from sheafed.agents.objectives import (
+    Autoencoding,
+    Objective,
+    OnlineProbe,
+    SimCLR,
+    VICReg,
+    cross_entropy,
+)
 from sheafed.agents.objectives.autoencoding import reconstruction_error
 from sheafed.agents.objectives.simclr import nt_xent
 from sheafed.agents.objectives.vicreg import covariance_term, invariance_term, variance_term
@@ -234,8 +241,8 @@ class TestInAnAgent:
             return float(loss.detach())
 
         one, other = agent(make()), agent(make())
-        one.start(3)
-        other.start(3)
+        one.reset_rng(3)
+        other.reset_rng(3)
         other.encoder[1].weight.data.zero_()
         step(one)
         other.load_state(deepcopy(one.state()))
@@ -250,7 +257,7 @@ class TestInAnAgent:
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_a_probe_trains_the_head_and_leaves_the_encoder_alone(self, make) -> None:
-        plain, probed = agent(make(), head=True), agent(Probed(make()), head=True)
+        plain, probed = agent(make(), head=True), agent(OnlineProbe(make()), head=True)
         probed.objective.objective.load_state_dict(plain.objective.state_dict())
         for _ in range(20):
             for one in (plain, probed):
@@ -267,13 +274,13 @@ class TestInAnAgent:
 
 
 def test_a_probe_needs_labels() -> None:
-    one = agent(Probed(Autoencoding(decoder(5, SHAPE))))
+    one = agent(OnlineProbe(Autoencoding(decoder(5, SHAPE))))
     with pytest.raises(InputError, match="has no head"):
         one.objective(one, one.next_batch())
 
 
 def test_a_probe_adds_the_cross_entropy_of_the_head() -> None:
-    one = agent(Probed(lambda a, b: a.encode(b.inputs).square().mean()), head=True)
+    one = agent(OnlineProbe(lambda a, b: a.encode(b.inputs).square().mean()), head=True)
     batch = Batch(*one.data.train.batch(torch.arange(8)))
     expected = one.encode(batch.inputs).square().mean() + cross_entropy(one, batch)
     torch.testing.assert_close(one.objective(one, batch), expected)

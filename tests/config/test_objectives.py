@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafed.agents.objectives import Autoencoding, Probed, PseudoLabels, SimCLR, VICReg
+from sheafed.agents.objectives import Autoencoding, OnlineProbe, PseudoLabels, SimCLR, VICReg
 from sheafed.config.experiment import Experiment, parse
 from sheafed.config.federation import build
 from sheafed.config.presets import preset
@@ -37,7 +37,7 @@ def test_an_agent_without_labels(name, kind):
 
 def test_labels_train_the_head_alone_beside_an_objective_that_needs_none():
     a, _ = agents_of(own(objective="vicreg")).values()
-    assert type(a.objective) is Probed
+    assert type(a.objective) is OnlineProbe
     assert type(a.objective.objective) is VICReg
     assert a.head is not None
     assert a.data.train.targets is not None

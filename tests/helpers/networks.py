@@ -138,7 +138,7 @@ def network(
     common = as_pilot_set(pilots() if shared is None else shared)
     nodes = {}
     for name, agent in by_name.items():
-        agent.start(seed)
+        agent.reset_rng(seed)
         context = NodeContext(
             agent,
             tuple(sorted(graph.neighbors(name))),

@@ -109,7 +109,7 @@ def nodes_of(
         mine = shared[a.name] if isinstance(shared, Mapping) else shared
         mine = mine if isinstance(mine, PilotSet) else PilotSet(mine)
         known = (seeds or {}).get(a.name, seed)
-        a.start(known)
+        a.reset_rng(known)
         neighbours = tuple(sorted(graph.neighbors(a.name)))
         secret = derive(seed, a.name, "secret")
         context = NodeContext(a, neighbours, mine, known, secret, rounds_per_epoch, homogeneous)

@@ -139,7 +139,7 @@ def test_optimisers_of_one_s_own_and_states() -> None:
     one = frozen("a", 4, optimizer=lambda p: Adam(p, lr=1e-3))
     twin = frozen("a", 4, optimizer=lambda p: Adam(p, lr=1e-3))
     for a in (one, twin):
-        a.start(1)
+        a.reset_rng(1)
     one.optimizer_step(one.objective(one, one.next_batch()))
     twin.load_state(copy.deepcopy(one.state()))
     for a in (one, twin):

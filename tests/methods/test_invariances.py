@@ -300,7 +300,7 @@ def test_pilots_are_encoded_without_a_trace() -> None:
     node = nodes["a"]
     modes = [m.training for m in (*agents[0].encoder.modules(), *agents[0].head.modules())]
     before, outside = weights_of(agents), torch.get_rng_state()
-    own, position = agents[0]._noise.clone(), agents[0].order.position
+    own, position = agents[0]._rng_state.clone(), agents[0].order.position
     first, again = node.pilot_latents(), node.pilot_latents()
     messages = list(node.send(0))
     node.white_pilots()
@@ -309,7 +309,7 @@ def test_pilots_are_encoded_without_a_trace() -> None:
     after = weights_of(agents)
     assert all(torch.equal(after[n][k], before[n][k]) for n in before for k in before[n])
     assert torch.equal(torch.get_rng_state(), outside)
-    assert torch.equal(agents[0]._noise, own)
+    assert torch.equal(agents[0]._rng_state, own)
     assert agents[0].order.position == position
     assert modes == [m.training for m in (*agents[0].encoder.modules(), *agents[0].head.modules())]
 
@@ -351,7 +351,7 @@ def test_nan_in_a_training_batch_names_agent_and_round() -> None:
     for method in (SheafFRL(), NonCooperative()):
         agents = three()
         agents[1].data.train.inputs[40, 1] = float("nan")
-        agents[1].start(5)
+        agents[1].reset_rng(5)
         order = [agents[1].order.next() for _ in range(4)]
         round = next(r for r, batch in enumerate(order) if 40 in batch.tolist())
         expected = rf"agent 'b', round {round}: .* 1 non-finite of {16 * INPUTS} inputs; clean"

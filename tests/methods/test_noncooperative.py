@@ -130,7 +130,7 @@ def test_it_is_plain_training_of_each_agent_by_itself() -> None:
     alone = agent("a", 8)
     together = [agent("a", 8), agent("b", 5)]
     run_rounds(nodes_of(together, [("a", "b")], NonCooperative(), seed=3), 6)
-    alone.start(3)
+    alone.reset_rng(3)
     for _ in range(6):
         batch = alone.data.train.batch(alone.order.next())
         loss = torch.nn.functional.cross_entropy(

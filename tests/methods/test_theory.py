@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed import Agent, MapPolicy, SheafFRL
-from sheafed.agents import stepsizes
+from sheafed.agents import lr_schedules
 from sheafed.agents.objectives import Objective
 from sheafed.agents.samples import Batch
 from sheafed.graphs import from_edges, orient
@@ -464,7 +464,7 @@ def test_the_stochastic_rate(problem) -> None:
     start = problem.square(problem.gradient(problem.W0))
     branches = set()
     for horizon in (4, 12, 32):
-        eta = stepsizes.optimised(L, variance, gap, horizon)
+        eta = lr_schedules.optimised(L, variance, gap, horizon)
         runs = np.array([squares_of(problem, eta, horizon, seed) for seed in SEEDS])
         bound = 2 * np.sqrt(2 * L * variance * gap / (horizon + 1)) + 2 * L * gap / (horizon + 1)
         mean = runs.mean(0)
@@ -484,9 +484,9 @@ def test_robbins_monro_steps_sum_up(problem) -> None:
     A constant step on the same noise does neither.
     """
     rounds, L = 160, problem.lipschitz
-    falling = stepsizes.robbins_monro(L, power=0.9, offset=5)
+    falling = lr_schedules.robbins_monro(L, power=0.9, offset=5)
     added, settled, sums = [], [], []
-    for eta, seed in [(falling, 0), (falling, 1), (stepsizes.constant(L), 0)]:
+    for eta, seed in [(falling, 0), (falling, 1), (lr_schedules.constant(L), 0)]:
         path = trajectory(problem.network_of(eta, seed), rounds)
         squares = [problem.square(problem.gradient(w)) for w in path[:-1]]
         sums.append(np.cumsum([eta(t) * s for t, s in enumerate(squares)]))

@@ -59,7 +59,10 @@ def test_both_of_a_pair_end_at_the_bottleneck(d):
     first, second = bottleneck_pair(d)
     assert first.latent == second.latent == d
     assert (first.dropout, second.dropout) == (0.3, 0.1)
-    assert (set(first.targets), set(second.targets)) == (set(range(4, 10)), set(range(6)))
+    assert (set(first.target_classes), set(second.target_classes)) == (
+        set(range(4, 10)),
+        set(range(6)),
+    )
     for spec in (first, second):
         latents = build_encoder(spec, MNIST)(torch.rand(2, *MNIST))
         assert latents.shape == (2, d)

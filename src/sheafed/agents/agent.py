@@ -27,7 +27,7 @@ def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
 
 
-def idle_optimizer() -> Optimizer:
+def _empty_optimizer() -> Optimizer:
     """Return an optimiser of nothing; torch refuses to make one of no parameters."""
     return SGD([torch.zeros(0)], lr=0.0)
 
@@ -47,7 +47,7 @@ class Agent:
         optimizer: a torch optimiser over the parameters, or a function that makes one of them.
         batch_size: how many samples a training step sees.
         max_grad_norm: bound on the norm of this agent's gradient, if any.
-        stepsize: the learning rate of each step, if it is to follow a schedule.
+        lr_schedule: the learning rate of each step, if it is to follow a schedule.
         frozen: keep the encoder as it is, dropout and batch norm included, for good. Its maps are
             still fitted, neighbours are still pulled towards it, and a head still learns. An
             encoder with neither parameters nor buffers is frozen by nature. An agent with nothing
@@ -98,26 +98,26 @@ class Agent:
         if self.frozen:
             encoder.eval().requires_grad_(False)
         self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
-        self.dimension = self._probe()
+        self.dimension = self._infer_dimension()
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
         if isinstance(optimizer, Optimizer):
             self.optimizer = optimizer
         else:
-            self.optimizer = optimizer(self.parameters) if self.learns else idle_optimizer()
-        self.start(seed=0)
+            self.optimizer = optimizer(self.parameters) if self.learns else _empty_optimizer()
+        self.reset_rng(seed=0)
 
     @property
     def learns(self) -> bool:
         """Whether anything of this agent is trained."""
         return any(parameter.requires_grad for parameter in self.parameters)
 
-    def start(self, seed: int) -> None:
+    def reset_rng(self, seed: int) -> None:
         """Derive this agent's random streams from a seed, its name and their purpose."""
         self.steps = 0
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
-        self._noise = generator(seed, self.name, "noise").get_state()
+        self._rng_state = generator(seed, self.name, "noise").get_state()
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Return the latents `(n, d)` of some inputs, in whatever mode the encoder is."""
@@ -147,11 +147,11 @@ class Agent:
     def rng_context(self) -> Iterator[None]:
         """Let dropout and augmentation draw from this agent's stream, not from a shared one."""
         outside = torch.get_rng_state()
-        torch.set_rng_state(self._noise)
+        torch.set_rng_state(self._rng_state)
         try:
             yield
         finally:
-            self._noise = torch.get_rng_state()
+            self._rng_state = torch.get_rng_state()
             torch.set_rng_state(outside)
 
     @torch.no_grad()
@@ -172,12 +172,12 @@ class Agent:
 
     def optimizer_step(self, loss: Tensor) -> None:
         """Take one optimiser step on a scalar loss."""
-        self.begin_step()
+        self.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.finish_step()
+        self.apply_gradients()
 
-    def begin_step(self) -> None:
-        """Clear the gradient; between this and `finish_step` any losses may go backward.
+    def zero_grad(self) -> None:
+        """Clear the gradient; between this and `apply_gradients` any losses may go backward.
 
         A loss that went forward in inference mode must go backward before the next training-mode
         pass: that one moves batch norm's running statistics in place, which autograd does not
@@ -190,7 +190,7 @@ class Agent:
             parameter.grad = None
         self.optimizer.zero_grad(set_to_none=True)
 
-    def finish_step(self) -> None:
+    def apply_gradients(self) -> None:
         """Clip the accumulated gradient and let the optimiser take it."""
         if self.max_grad_norm is not None:
             norm = nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
@@ -217,24 +217,24 @@ class Agent:
                 dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
             ),
             "optimizer": self.optimizer.state_dict(),
-            "noise": self._noise,
+            "rng_state": self._rng_state,
             "position": self.order.position,
             "steps": self.steps,
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `state` returned, after `start` with the same seed."""
+        """Go on from a state that `state` returned, after `reset_rng` with the same seed."""
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])
         if isinstance(self.objective, nn.Module):
             self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._noise = state["noise"]
+        self._rng_state = state["rng_state"]
         self.order.seek(state["position"])
         self.steps = state["steps"]
 
-    def _probe(self) -> int:
+    def _infer_dimension(self) -> int:
         inputs = self.data.train.batch(torch.arange(min(2, len(self.data.train)))).inputs
         try:
             with self.inference(), torch.no_grad():

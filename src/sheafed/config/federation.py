@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from sheafed import datasets, graphs, models
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import Probed
+from sheafed.agents.objectives import OnlineProbe
 from sheafed.agents.objectives.pseudo_labels import hide_labels
 from sheafed.agents.samples import ByteSamples, LocalData, TensorSamples
 from sheafed.config.agent_presets import family
@@ -213,7 +213,7 @@ def _agent(
         head = models.build_head(spec, len(samples.classes)) if has_labels else None
         objective = goal.build(spec.latent, shape)
     if has_labels and not goal.needs_labels:
-        objective = Probed(objective)
+        objective = OnlineProbe(objective)
     labels = [samples.labels[part] for part in split]
     known: list[Tensor | None] = [labels[0] if has_labels else None, *labels[1:]]
     if isinstance(goal, PseudoLabelsTable):

@@ -1,7 +1,7 @@
 """Procrustes, whitening, frames and spectra: pure functions of tensors."""
 
-from sheafed.linalg.frames import parseval
 from sheafed.linalg.identifiability import Identifiability, identifiability
+from sheafed.linalg.parseval import parseval
 from sheafed.linalg.procrustes import (
     check_isometry,
     cross_covariance,
@@ -12,7 +12,7 @@ from sheafed.linalg.procrustes import (
 )
 from sheafed.linalg.running_zca import RunningZCA
 from sheafed.linalg.spectra import canonical_correlations, effective_rank
-from sheafed.linalg.swbn import StochasticWhitening
+from sheafed.linalg.stochastic_whitening import StochasticWhitening
 from sheafed.linalg.whitening import Whitening, ledoit_wolf, zca
 
 __all__ = [

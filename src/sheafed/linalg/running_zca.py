@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sheafed.errors import SingularCovarianceError
 from sheafed.linalg.decompositions import eigh
-from sheafed.linalg.running import RunningMoments, batch_moments
+from sheafed.linalg.running_moments import RunningMoments, batch_moments
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 
 
@@ -39,7 +39,7 @@ class RunningZCA(RunningMoments):
             whitener, _ = self._running_roots()
             return (z - self.running_mean) @ whitener
         mean, centred, covariance = batch_moments(z)
-        self.follow(mean, covariance)
+        self.update(mean, covariance)
         with torch.no_grad():
             directions = eigh(self.running_covariance.double())[1].to(z.dtype)
         along = centred @ directions

@@ -35,7 +35,7 @@ def build_node(
             is as repeatable as a run in one process and no secret.
     """
     pilots.of(agent.name)
-    agent.start(seed)
+    agent.reset_rng(seed)
     return method.node(
         NodeContext(
             agent=agent,

@@ -144,7 +144,7 @@ class FedMuscleNode(PostHocNode):
         contrast = self._contrast(round, inbox)
         self._own = None
         log = {}
-        self.agent.begin_step()
+        self.agent.zero_grad()
         if contrast is not None:
             contrast.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(contrast.detach())
@@ -153,7 +153,7 @@ class FedMuscleNode(PostHocNode):
                 loss = self.local_loss(round)
                 loss.backward()  # type: ignore[no-untyped-call]
                 log["loss"] = float(loss.detach())
-            self.agent.finish_step()
+            self.agent.apply_gradients()
         return log
 
     def _contrast(self, round: int, inbox: Mapping[str, Message]) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from sheafed.linalg.running_zca import RunningZCA
-from sheafed.linalg.swbn import StochasticWhitening
+from sheafed.linalg.stochastic_whitening import StochasticWhitening
 
 
 class WhiteningLayer(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import Probed
+from sheafed.agents.objectives import OnlineProbe
 from sheafed.errors import InputError
 from sheafed.training.process_group import ProcessGroup
 
@@ -52,7 +52,9 @@ def describe_objective(agent: Agent) -> str:
     """Say what an agent learns by, and what of it does not learn."""
     if not agent.learns:
         return "nothing, it is frozen"
-    nested = agent.objective.objective if isinstance(agent.objective, Probed) else agent.objective
+    nested = (
+        agent.objective.objective if isinstance(agent.objective, OnlineProbe) else agent.objective
+    )
     words = [getattr(nested, "__name__", type(nested).__name__)]
     words += ["its head by labels"] if nested is not agent.objective else []
     words += ["no head"] if agent.head is None else []

@@ -3,7 +3,7 @@
 from sheafed.agents.objectives.augmentations import Augmentation
 from sheafed.agents.objectives.autoencoding import Autoencoding
 from sheafed.agents.objectives.objective import Objective
-from sheafed.agents.objectives.probe import Probed
+from sheafed.agents.objectives.online_probe import OnlineProbe
 from sheafed.agents.objectives.pseudo_labels import UNLABELLED, PseudoLabels
 from sheafed.agents.objectives.simclr import SimCLR
 from sheafed.agents.objectives.supervised import cross_entropy, soft_cross_entropy
@@ -14,7 +14,7 @@ __all__ = [
     "Augmentation",
     "Autoencoding",
     "Objective",
-    "Probed",
+    "OnlineProbe",
     "PseudoLabels",
     "SimCLR",
     "VICReg",

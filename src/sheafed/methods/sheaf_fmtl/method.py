@@ -188,7 +188,7 @@ class SheafFMTLNode(PostHocNode):
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Take one step on objective and disagreement, and in an exchange one of the maps."""
         residual = self._residual(round, inbox)
-        self.agent.begin_step()
+        self.agent.zero_grad()
         with self.agent.rng_context():
             loss = self.local_loss(round)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -196,7 +196,7 @@ class SheafFMTLNode(PostHocNode):
             if residual is not None:
                 self._add_gradient(self.method.penalty * self.maps.pull_back(residual), round)
                 log["penalty"] = self.method.penalty / 2 * float(residual.square().sum())
-            self.agent.finish_step()
+            self.agent.apply_gradients()
         if residual is not None and self._theta is not None and self.method.map_rate > 0:
             self.maps.move(self.method.map_rate * self.method.penalty * residual, self._theta)
         self._theta = self._projected = None

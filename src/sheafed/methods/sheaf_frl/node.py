@@ -211,7 +211,7 @@ class SheafFRLNode(Node):
 
     def _descend(self, round: int) -> dict[str, float]:
         log: dict[str, float] = {}
-        self.agent.begin_step()
+        self.agent.zero_grad()
         if not self.agent.learns:
             return log
         penalty = None
@@ -229,7 +229,7 @@ class SheafFRLNode(Node):
                 loss = loss + distillation_loss
                 log["distillation_loss"] = float(distillation_loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
-            self.agent.finish_step()
+            self.agent.apply_gradients()
         return log
 
     def _develop_weights(self, round: int, messages: Mapping[str, Message]) -> None:

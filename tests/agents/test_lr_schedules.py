@@ -1,4 +1,4 @@
-"""The stepsizes of the theory: their formulas, their refusals, and that agents follow them."""
+"""The lr_schedules of the theory: their formulas, their refusals, and that agents follow them."""
 
 import math
 
@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from sheafed import Agent, SheafFRL
-from sheafed.agents import stepsizes
+from sheafed.agents import lr_schedules
 from sheafed.errors import InputError
 from tests.helpers.networks import MIXED, curved_agents, network
 
@@ -18,14 +18,14 @@ BAD = [0.0, -1.0, math.inf, -math.inf, math.nan]
 
 @pytest.mark.parametrize("lipschitz", [0.1, 1.0, 250.0])
 def test_constant(lipschitz: float) -> None:
-    eta = stepsizes.constant(lipschitz)
+    eta = lr_schedules.constant(lipschitz)
     assert [eta(t) for t in (0, 1, 10**6)] == [1 / lipschitz] * 3
 
 
 def test_optimised_by_hand() -> None:
     # sqrt(2 * 9 / (2 * 1 * (T + 1))) = 3 / sqrt(T + 1), held against 1/2
     for horizon, expected in [(0, 0.5), (35, 0.5), (99, 0.3), (899, 0.1)]:
-        eta = stepsizes.optimised(lipschitz=2, variance=1, gap=9, horizon=horizon)
+        eta = lr_schedules.optimised(lipschitz=2, variance=1, gap=9, horizon=horizon)
         assert eta(0) == eta(horizon) == pytest.approx(expected, rel=1e-15)
 
 
@@ -34,7 +34,7 @@ def test_optimised_minimises_the_bound_of_the_proof(seed: int) -> None:
     r"""$2\Delta_0 / (\eta (T+1)) + L \eta \sigma^2$ over $0 < \eta \le 1/L$, by SciPy."""
     lipschitz, variance, gap = np.exp(np.random.default_rng(seed).uniform(-2, 2, 3))
     horizon = 7**seed % 1000
-    eta = stepsizes.optimised(lipschitz, variance, gap, horizon)(0)
+    eta = lr_schedules.optimised(lipschitz, variance, gap, horizon)(0)
 
     def bound(step: float) -> float:
         return 2 * gap / (step * (horizon + 1)) + lipschitz * step * variance
@@ -47,9 +47,9 @@ def test_optimised_minimises_the_bound_of_the_proof(seed: int) -> None:
 
 
 def test_robbins_monro_by_hand() -> None:
-    eta = stepsizes.robbins_monro(4.0, power=1.0, offset=2.0)
+    eta = lr_schedules.robbins_monro(4.0, power=1.0, offset=2.0)
     assert [eta(t) for t in (0, 2, 6)] == pytest.approx([1 / 4, 1 / 8, 1 / 16], rel=1e-15)
-    assert stepsizes.robbins_monro(1.0)(15) == pytest.approx(1 / 8, rel=1e-15)  # 16 ** -3/4
+    assert lr_schedules.robbins_monro(1.0)(15) == pytest.approx(1 / 8, rel=1e-15)  # 16 ** -3/4
 
 
 @pytest.mark.parametrize("power", [0.51, 0.75, 1.0])
@@ -60,7 +60,7 @@ def test_robbins_monro_meets_its_assumption(power: float, offset: float) -> None
     The integral test, with the primitive functions written out.
     """
     lipschitz = 3.0
-    eta = stepsizes.robbins_monro(lipschitz, power, offset)
+    eta = lr_schedules.robbins_monro(lipschitz, power, offset)
     steps = np.array([eta(t) for t in range(20_000)])
     assert steps.max() == steps[0] == 1 / lipschitz
     assert np.all(np.diff(steps) < 0)
@@ -79,22 +79,22 @@ def test_refusals_name_what_is_wrong(bad: float) -> None:
     good = {"lipschitz": 1.0, "variance": 1.0, "gap": 1.0}
     for name in good:
         with pytest.raises(InputError, match=f"{name} must be positive and finite, got {bad}"):
-            stepsizes.optimised(**{**good, name: bad}, horizon=10)
+            lr_schedules.optimised(**{**good, name: bad}, horizon=10)
     with pytest.raises(InputError, match="lipschitz"):
-        stepsizes.constant(bad)
+        lr_schedules.constant(bad)
     with pytest.raises(InputError, match="lipschitz"):
-        stepsizes.robbins_monro(bad)
+        lr_schedules.robbins_monro(bad)
     with pytest.raises(InputError, match="offset"):
-        stepsizes.robbins_monro(1.0, offset=bad)
+        lr_schedules.robbins_monro(1.0, offset=bad)
 
 
 def test_refusals_of_horizons_and_powers() -> None:
     with pytest.raises(InputError, match="horizon must be at least 0, got -1"):
-        stepsizes.optimised(1.0, 1.0, 1.0, horizon=-1)
-    assert stepsizes.optimised(1.0, 1.0, 1.0, horizon=0)(0) == 1
+        lr_schedules.optimised(1.0, 1.0, 1.0, horizon=-1)
+    assert lr_schedules.optimised(1.0, 1.0, 1.0, horizon=0)(0) == 1
     for power in (0.5, 0.0, -1.0, 1.01, math.nan):
         with pytest.raises(InputError, match=r"power in \(1/2, 1\], got"):
-            stepsizes.robbins_monro(1.0, power=power)
+            lr_schedules.robbins_monro(1.0, power=power)
 
 
 def test_an_agents_steps_follow_its_schedule_between_exchanges() -> None:
@@ -103,7 +103,7 @@ def test_an_agents_steps_follow_its_schedule_between_exchanges() -> None:
     def ones(agent: Agent, batch) -> Tensor:
         return sum(p.sum() for p in agent.parameters)
 
-    eta = stepsizes.robbins_monro(10.0, power=0.6, offset=3.0)
+    eta = lr_schedules.robbins_monro(10.0, power=0.6, offset=3.0)
     agents = curved_agents(MIXED, objective=ones, lr_schedule=eta, rate=123.0)
     net = network(agents, SheafFRL(penalty=0.0, pilots=16, exchange_every=3))
     before = net.parameters()

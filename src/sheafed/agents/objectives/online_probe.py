@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 
-class Probed(nn.Module):
+class OnlineProbe(nn.Module):
     """Train the encoder by an objective that needs no labels, and the head by cross-entropy.
 
     The head sees the latents, encoded deterministically, as constants: no label reaches the

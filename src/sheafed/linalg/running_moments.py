@@ -35,7 +35,7 @@ class RunningMoments(nn.Module):
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
-    def follow(self, mean: Tensor, covariance: Tensor) -> None:
+    def update(self, mean: Tensor, covariance: Tensor) -> None:
         """Move the running moments towards those of a batch."""
         self.batches += 1
         weight = max(self.momentum, 1.0 / int(self.batches))

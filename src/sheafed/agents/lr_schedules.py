@@ -1,6 +1,6 @@
-r"""The stepsizes for which the paper proves convergence (sec:Convergence_analysis).
+r"""The learning-rate schedules for which the paper proves convergence (sec:Convergence_analysis).
 
-Each gives the learning rate of step t, for `Agent(stepsize=...)` with plain SGD. L is the
+Each gives the learning rate of step t, for `Agent(lr_schedule=...)` with plain SGD. L is the
 Lipschitz constant of the gradient of the potential that the updates descend.
 """
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from sheafed.errors import InputError
 
-Stepsize = Callable[[int], float]
+LRSchedule = Callable[[int], float]
 
 
-def constant(lipschitz: float) -> Stepsize:
+def constant(lipschitz: float) -> LRSchedule:
     r"""Return $\eta = 1/L$ (thm:main_Q)."""
     _positive(lipschitz=lipschitz)
     return lambda t: 1 / lipschitz
 
 
-def optimised(lipschitz: float, variance: float, gap: float, horizon: int) -> Stepsize:
+def optimised(lipschitz: float, variance: float, gap: float, horizon: int) -> LRSchedule:
     r"""Return $\min\{1/L, \sqrt{2\Delta_0 / (L \sigma^2 (T+1))}\}$ (thm:stochastic_rate_V).
 
     Args:
@@ -34,14 +34,14 @@ def optimised(lipschitz: float, variance: float, gap: float, horizon: int) -> St
     return lambda t: eta
 
 
-def robbins_monro(lipschitz: float, power: float = 0.75, offset: float = 1.0) -> Stepsize:
+def robbins_monro(lipschitz: float, power: float = 0.75, offset: float = 1.0) -> LRSchedule:
     r"""Return $\eta_t = \frac1L (1 + t/\mathrm{offset})^{-p}$ (ass:rm_steps).
 
     $\sum \eta_t = \infty$ and $\sum \eta_t^2 < \infty$ exactly for $1/2 < p \le 1$.
     """
     _positive(lipschitz=lipschitz, offset=offset)
     if not 0.5 < power <= 1:
-        raise InputError(f"Robbins-Monro stepsizes need a power in (1/2, 1], got {power}")
+        raise InputError(f"Robbins-Monro schedules need a power in (1/2, 1], got {power}")
     return lambda t: (1 + t / offset) ** -power / lipschitz
 
 

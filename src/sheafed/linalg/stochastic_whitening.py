@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import InputError
-from sheafed.linalg.running import RunningMoments, batch_moments
+from sheafed.linalg.running_moments import RunningMoments, batch_moments
 
 
 class StochasticWhitening(RunningMoments):
@@ -44,7 +44,7 @@ class StochasticWhitening(RunningMoments):
         mean, centred, covariance = batch_moments(z)
         scale = (centred.square().mean(0) + self.eps).sqrt()
         with torch.no_grad():
-            self.follow(mean, covariance)
+            self.update(mean, covariance)
             self._decorrelate()
         return (centred / scale) @ self.decorrelation.mT
 

@@ -79,7 +79,7 @@ def draw(found, path):
     figure.savefig(path, dpi=140)
 
 
-def main(out=Path("out/channels"), epochs=12, seed=0):
+def main(out=Path("out/noisy_channels"), epochs=12, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     found = {name: measure(method, seed, epochs) for name, method in METHODS.items()}
     title = f"Communication accuracy, {epochs} epochs, seed {seed}"
@@ -87,14 +87,14 @@ def main(out=Path("out/channels"), epochs=12, seed=0):
     for axis, trained, x in found["alone"]:
         row = (f"{found[name][axis, trained, x]:.3f}" for name in METHODS)
         table.add_row(f"{axis} {x}" if axis in AXES else axis, "yes" if trained else "", *row)
-    draw(found, out / "channels.png")
-    Console().print(table, f"picture: {out / 'channels.png'}", sep="\n")
+    draw(found, out / "noisy_channels.png")
+    Console().print(table, f"picture: {out / 'noisy_channels.png'}", sep="\n")
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/channels"))
+    parser.add_argument("--out", type=Path, default=Path("out/noisy_channels"))
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))
