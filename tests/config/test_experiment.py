@@ -90,7 +90,7 @@ def test_presets_are_valid(name):
 
 
 def test_unknown_preset():
-    with pytest.raises(ConfigError, match="digits, pair, network"):
+    with pytest.raises(ConfigError, match="digits, pair, fifteen"):
         preset("mnist")
 
 

@@ -143,7 +143,7 @@ def test_pilots_keep_to_classes_that_all_observe():
     everything = building.load("digits")
     expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse(tables)))
     assert federation.pilots.total == expected
-    agents[1]["targets"] = [5]
+    agents[1]["target_classes"] = [5]
     with pytest.raises(ConfigError, match="no class is observed by every agent"):
         build(parse(tables))
 
@@ -170,7 +170,7 @@ def viewing(**changes):
     return parse({"model": {"agents": agents}, "graph": {"kind": "complete"}})
 
 
-def test_agents_that_see_different_views_share_pilots_by_sample():
+def test_agents_of_different_modalities_share_pilots_by_sample():
     federation = build(viewing())
     images = building.load("digits").inputs
     rows = [int(identifier.removeprefix("digits ")) for identifier in federation.pilots.ids]
@@ -201,17 +201,17 @@ def test_a_process_of_one_agent_means_the_same_pilots():
     assert build(viewing(), only=[]).pilots.digest() == whole
 
 
-def test_views_that_cannot_be():
+def test_modalities_that_cannot_be():
     with pytest.raises(ConfigError, match=r"'sum'.*'cnn'.*'profiles' has the shape \(1, 16\)"):
         build(viewing(sum={"encoder": "cnn"}))
-    with pytest.raises(ConfigError, match=r"view.*'smell'.*'pixels', 'fourier'"):
+    with pytest.raises(ConfigError, match=r"modality.*'smell'.*'pixels', 'fourier'"):
         viewing(ear={"modality": "smell"})
 
 
-def test_vectors_have_no_other_view(monkeypatch):
+def test_vectors_have_no_other_modality(monkeypatch):
     vectors = from_arrays(torch.rand(300, 9), torch.arange(300) % 10)
     monkeypatch.setattr(building, "load", lambda name: vectors)
-    with pytest.raises(ConfigError, match=r"'ear' cannot have the view 'fourier'.*\(9,\)"):
+    with pytest.raises(ConfigError, match=r"'ear' cannot have the modality 'fourier'.*\(9,\)"):
         build(viewing(eye={"encoder": "mlp"}, wave={"encoder": "mlp"}))
 
 

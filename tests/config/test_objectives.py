@@ -134,17 +134,19 @@ def test_a_network_with_every_kind_trains():
 
 
 @pytest.mark.parametrize("name", ["vicreg", "simclr", "pseudo-labels"])
-@pytest.mark.parametrize("view", ["fourier", "profiles"])
-def test_what_is_no_image_is_not_shifted_or_turned(name, view):
-    with pytest.raises(ConfigError, match=rf"'a' cannot learn by '{name}'.*view '{view}'.*views ="):
-        build(own(objective=name, view=view))
+@pytest.mark.parametrize("modality", ["fourier", "profiles"])
+def test_what_is_no_image_is_not_shifted_or_turned(name, modality):
+    with pytest.raises(
+        ConfigError, match=rf"'a' cannot learn by '{name}'.*modality '{modality}'.*augmentation ="
+    ):
+        build(own(objective=name, modality=modality))
     still = {"name": name, "augmentation": {"shift": 0, "rotation": 0, "erasing": 0}}
-    a, _ = agents_of(own(objective=still, view=view)).values()
+    a, _ = agents_of(own(objective=still, modality=modality)).values()
     with a.rng_context():
         assert a.objective(a, a.next_batch()).requires_grad
 
 
-def test_the_views_of_pseudo_labels():
+def test_the_augmentations_of_pseudo_labels():
     a, _ = agents_of(own(objective="pseudo-labels")).values()
     assert a.objective == PseudoLabels()
     table = {"name": "pseudo-labels", "augmentation": {"shift": 0.25, "noise": 0.2}}

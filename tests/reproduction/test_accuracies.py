@@ -59,7 +59,7 @@ def test_from_nothing_to_all_files_and_again(plan, tmp_path, in_process, capsys)
         "as_in_paper_degree_weighted": lambda s: s["whitenings"]["as-in-paper"][
             "communication_accuracy_degree_weighted"
         ],
-        "communication_ceiling_degree_weighted": lambda s: statistics.fmean(
+        "oracle_accuracy_degree_weighted": lambda s: statistics.fmean(
             e["oracle_accuracy"] for e in s["edges"]
         ),
     }.items():

@@ -68,7 +68,8 @@ def test_the_words_are_those_of_the_plan(make):
     experiment = plan.experiment(plan.search()[0].overrides)
     told = [
         f"at scale {plan.scale}.",
-        f"{100 * experiment.data.train_fraction:g}% of each agent's training samples were used (100 to 2,300 ",
+        f"{100 * experiment.data.train_fraction:g}% of each agent's training samples were used "
+        "(100 to 2,300 ",
         f"{len(agent_names(experiment))} of the family",
         f"{plan.axis} = {', '.join(plan.values)}.",
         f"{experiment.training.epochs} epochs",

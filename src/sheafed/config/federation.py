@@ -159,15 +159,16 @@ def agent_modalities(
         shape = input_shape(samples, modality)
         if specs[name].kind == "cnn" and len(shape) != 3:
             raise ConfigError(
-                f"agent {name!r} cannot have the encoder 'cnn': its modality {modality!r} has the shape "
-                f"{shape}, which is no image; take 'mlp'"
+                f"agent {name!r} cannot have the encoder 'cnn': its modality {modality!r} has the "
+                f"shape {shape}, which is no image; take 'mlp'"
             )
         goal = experiment.model.objective_of(name)
         if goal.needs_images and (modality != "pixels" or len(samples.shape) != 3):
             raise ConfigError(
                 f"agent {name!r} cannot learn by {goal.name!r} as it is: that shifts, turns and "
-                f"erases parts of images, and the modality {modality!r} of {samples.name} is none; give "
-                "it augmentation = { shift = 0, rotation = 0, erasing = 0 }, which leaves the noise"
+                f"erases parts of images, and the modality {modality!r} of {samples.name} is none; "
+                "give it augmentation = { shift = 0, rotation = 0, erasing = 0 }, which "
+                "leaves the noise"
             )
     return modalities
 

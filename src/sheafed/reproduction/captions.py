@@ -17,9 +17,9 @@ def note(plan: Plan) -> str:
     """Return the line that stands on the figure."""
     first = plan.experiment(plan.variant(plan.curves[0], plan.values[0]))
     return (
-        f"{plan.scale}: {len(agent_names(first))} agents, {percent(first.data.train_fraction)} of the "
-        f"training data of {first.data.name}, {first.training.epochs} epochs, "
-        f"{len(plan.seeds)} seeds"
+        f"{plan.scale}: {len(agent_names(first))} agents, "
+        f"{percent(first.data.train_fraction)} of the training data of {first.data.name}, "
+        f"{first.training.epochs} epochs, {len(plan.seeds)} seeds"
     )
 
 
@@ -46,8 +46,9 @@ def paragraph(plan: Plan, samples: Sequence[int]) -> str:
         f"{plan.title} at scale {plan.scale}.",
         f"Data: {first.data.name}, {first.data.partition}"
         + ("" if plan.axis == "data.shift" else f" with s = {first.data.shift:g}")
-        + f", {percent(first.data.pilot_fraction)} of the samples as pilots; {percent(first.data.train_fraction)} of "
-        f"each agent's training samples were used ({held} per agent).",
+        + f", {percent(first.data.pilot_fraction)} of the samples as pilots; "
+        f"{percent(first.data.train_fraction)} of each agent's training samples were used "
+        f"({held} per agent).",
         f"Agents: {len(names)} of the family {first.model.family} ({', '.join(names)}).",
         f"Axis: {plan.axis} = {', '.join(plan.values)}.",
         f"Training: {table.epochs} epochs, {table.optimizer} with learning rate "

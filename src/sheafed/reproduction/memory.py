@@ -218,8 +218,8 @@ def _draw(
 def _note(plan: Plan, sizes: Mapping[str, int], exchanges: int) -> str:
     experiment = plan.experiment()
     return (
-        f"{plan.scale}: {len(sizes)} agents, {percent(experiment.data.train_fraction)} of the training data "
-        f"of {experiment.data.name}, {exchanges} rounds, 1 seed"
+        f"{plan.scale}: {len(sizes)} agents, {percent(experiment.data.train_fraction)} of the "
+        f"training data of {experiment.data.name}, {exchanges} rounds, 1 seed"
     )
 
 
@@ -254,8 +254,8 @@ def _paragraph(
     experiment = plan.experiment()
     return (
         f"fig:gamma_memory at scale {plan.scale}. {len(sizes)} agents with "
-        f"{sum(sizes.values()):,} parameters and {federation.graph.number_of_edges()} edges. Formulas: "
-        "dense maps in half precision (2 bytes a number), and the rank-one form after "
+        f"{sum(sizes.values()):,} parameters and {federation.graph.number_of_edges()} edges. "
+        "Formulas: dense maps in half precision (2 bytes a number), and the rank-one form after "
         f"{exchanges} exchanges (4 bytes a number of a term, a byte per column and neighbour and 8 "
         "bytes per row for the start), each with the parameters in single precision. Measured: "
         "the peak resident memory of a whole process, with libraries, data, training, evaluation "

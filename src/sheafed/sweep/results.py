@@ -22,7 +22,7 @@ FIGURES = (
     "bytes_sent",
     "as_in_paper",
     "as_in_paper_degree_weighted",
-    "communication_ceiling_degree_weighted",
+    "oracle_accuracy_degree_weighted",
 )
 """What a table can show. `as_in_paper` are communication accuracies of methods that are aligned
 after training, with their whitening fitted on private data, and missing for the others."""
@@ -146,7 +146,7 @@ def _figure(summary: Mapping[str, Any], key: str) -> float | None:
     if key.startswith("as_in_paper"):
         private = summary.get("whitenings", {}).get("as-in-paper", {})
         return private.get(key.replace("as_in_paper", "communication_accuracy"))  # type: ignore[no-any-return]
-    if key == "communication_ceiling_degree_weighted":
+    if key == "oracle_accuracy_degree_weighted":
         edges = [
             edge["oracle_accuracy"]
             for edge in summary["edges"]
