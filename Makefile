@@ -1,11 +1,12 @@
 # make demo  installs everything into .venv and runs the main job on embedded data
 # make test  installs everything into .venv, lints, and runs the tests
+# make docs  builds the documentation into out/site
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint format install clean
+.PHONY: demo test lint format docs install clean
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +32,9 @@ test: lint
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) out
