@@ -124,7 +124,7 @@ def _shake_hands(
     """Introduce the newcomer and its neighbours; if they do not agree, nothing has changed."""
     with ExitStack() as undo:
         for node in nodes.values():
-            undo.callback(setattr, node, "setting", node.context)
+            undo.callback(setattr, node, "context", node.context)
             node.context = replace(node.context, homogeneous=homogeneous)
         transport.send(newcomer.hello())
         transport.send(nodes[j].hello_to(newcomer.name) for j in newcomer.neighbours)

@@ -319,7 +319,7 @@ class SheafFRLNode(Node):
             classes = self.peers[j]["classes"]
             specs[j] = self.codec.specs(
                 latents=(count, endpoint.width),
-                distillation=(count, classes) if classes else None,
+                probabilities=(count, classes) if classes else None,
                 all=(total, endpoint.width) if self.fits.sends_all(round) else None,
             )
         return specs
