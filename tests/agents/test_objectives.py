@@ -60,7 +60,7 @@ def test_soft_cross_entropy_by_hand() -> None:
     assert torch.allclose(logits.grad, gradient)
 
 
-def test_soft_cross_entropy_of_certain_beliefs_is_cross_entropy() -> None:
+def test_soft_cross_entropy_of_certain_probabilities_is_cross_entropy() -> None:
     logits = torch.randn(5, 3, generator=STREAM)
     targets = torch.tensor([0, 1, 2, 1, 0])
     probabilities = nn.functional.one_hot(targets, 3).float()

@@ -21,7 +21,7 @@ from sheafed.training.train import handshake, one_round
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
     CLASSES,
-    LatentCodec,
+    MessageRecorder,
     agent,
     in_double,
     nodes_of,
@@ -127,20 +127,20 @@ class Training:
         self.nodes: dict[str, Node] = nodes_of(
             self.agents, edges, method, pilots, rounds_per_epoch=rounds_per_epoch
         )
-        self.wire = LatentCodec(self.nodes, drop)
-        handshake(self.nodes, self.wire.transport)
+        self.recorder = MessageRecorder(self.nodes, drop)
+        handshake(self.nodes, self.recorder.transport)
         self.done = 0
         self.logs: list[dict[str, float]] = []
 
     def run(self, rounds: int) -> "Training":
         for _ in range(rounds):
-            self.logs.append(one_round(self.nodes, self.wire.transport, self.done))
+            self.logs.append(one_round(self.nodes, self.recorder.transport, self.done))
             self.done += 1
         return self
 
     def sent(self) -> list[Message]:
         """What crossed the wire after the handshake."""
-        return [m for m in self.wire.messages if m.kind != "hello"]
+        return [m for m in self.recorder.messages if m.kind != "hello"]
 
     def penalties(self) -> list[float]:
         return [log["penalty"] for log in self.logs if "penalty" in log]
@@ -157,7 +157,7 @@ def batch_of(node: Node) -> tuple[Tensor, Tensor]:
 
 def receive_one(training: Training, name: str) -> dict[str, float]:
     """Let everybody send, but only one agent receive; return what it logs."""
-    round, transport = training.done, training.wire.transport
+    round, transport = training.done, training.recorder.transport
     for node in training.nodes.values():
         transport.send(node.send(round))
     node = training.nodes[name]

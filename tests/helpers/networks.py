@@ -131,7 +131,7 @@ def network(
     rounds_per_epoch: int = 1,
     drop: Callable[[Message], bool] | None = None,
 ) -> Network:
-    """LatentCodec agents up as `sheafed.train` does, and shake hands."""
+    """Wire agents up as `sheafed.train` does, and shake hands."""
     by_name = {agent.name: agent for agent in agents}
     dims = {name: agent.dimension for name, agent in by_name.items()}
     graph = graphs.from_edges(edges, list(by_name))

@@ -117,7 +117,7 @@ def nodes_of(
     return nodes
 
 
-class LatentCodec:
+class MessageRecorder:
     """An in-process exchange that remembers every message that crossed it."""
 
     def __init__(self, names: Iterable[str], drop: Callable[[Message], bool] | None = None) -> None:
@@ -136,14 +136,14 @@ class LatentCodec:
 
 
 def run_rounds(
-    nodes: Mapping[str, Node], rounds: int, wire: LatentCodec | None = None
-) -> LatentCodec:
+    nodes: Mapping[str, Node], rounds: int, recorder: MessageRecorder | None = None
+) -> MessageRecorder:
     """Shake hands and train for some rounds."""
-    wire = wire or LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = recorder or MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for round in range(rounds):
-        one_round(nodes, wire.transport, round)
-    return wire
+        one_round(nodes, recorder.transport, round)
+    return recorder
 
 
 class CountingSolver:

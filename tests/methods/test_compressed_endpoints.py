@@ -16,7 +16,14 @@ from sheafed.methods.endpoints import solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint, compressed_endpoint
 from sheafed.seeds import secret_stream
 from sheafed.training.train import handshake
-from tests.helpers.small_federations import LatentCodec, agent, nodes_of, normal, pilots, run_rounds
+from tests.helpers.small_federations import (
+    MessageRecorder,
+    agent,
+    nodes_of,
+    normal,
+    pilots,
+    run_rounds,
+)
 
 frozen = partial(SGD, lr=0.0)
 K, LARGE, SMALL = 300, 12, 9
@@ -135,8 +142,8 @@ def payload(edge_dim: int | None, **options: object) -> dict[tuple[str, str], in
     nodes = nodes_of(
         [agent("a", 5), agent("b", 9)], [("a", "b")], SheafFRL(edge_dim=edge_dim, **options)
     )
-    wire = run_rounds(nodes, 1, LatentCodec(nodes))
-    rows = [row for row in wire.transport.ledger.rows() if row.kind == "round"]
+    recorder = run_rounds(nodes, 1, MessageRecorder(nodes))
+    rows = [row for row in recorder.transport.ledger.rows() if row.kind == "round"]
     return {(row.sender, row.receiver): row.payload_bytes for row in rows}
 
 
@@ -152,7 +159,7 @@ def test_the_penalty_compares_in_the_stalk() -> None:
     """Its value from the messages, and its gradient: nothing pulls outside the stalk."""
     agents = [agent("a", 5), agent("b", 9)]
     nodes = nodes_of(agents, [("a", "b")], SheafFRL(penalty=DualAscent(0.0), edge_dim=3))
-    wire = run_rounds(nodes, 3)
+    recorder = run_rounds(nodes, 3)
     a = nodes["a"]
     messages = list(a.send(3))
     own, other = a._own, next(iter(m for m in nodes["b"].send(3)))
@@ -172,23 +179,23 @@ def test_the_penalty_compares_in_the_stalk() -> None:
     )
     grown = DualAscent(0.0).update(weight, 3, float(seen))
     assert a.weights["b"] == pytest.approx(grown, rel=1e-5)
-    assert len(wire.of_round(2)) == 2
+    assert len(recorder.of_round(2)) == 2
 
 
-def test_beliefs_are_learnt_through_the_stalk() -> None:
+def test_probabilities_are_learnt_through_the_stalk() -> None:
     nodes = nodes_of(
         [agent("a", 5), agent("b", 9)],
         [("a", "b")],
         SheafFRL(edge_dim=2, distillation=Distillation(confidence=0.1)),
     )
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     log = {}
     for round in range(2):
         for node in nodes.values():
-            wire.transport.send(node.send(round))
+            recorder.transport.send(node.send(round))
         for name, node in nodes.items():
-            inbox = wire.transport.receive(name, round, "round", node.neighbours)
+            inbox = recorder.transport.receive(name, round, "round", node.neighbours)
             log[name] = node.receive(round, inbox)
     assert log["a"]["distillation_loss"] > 0
     assert log["b"]["distillation_loss"] > 0

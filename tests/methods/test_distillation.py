@@ -16,7 +16,7 @@ from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, encode
 from tests.helpers.small_federations import (
     CLASSES,
-    LatentCodec,
+    MessageRecorder,
     agent,
     linear_head,
     nodes_of,
@@ -35,33 +35,33 @@ def network(method: SheafFRL, **options: object) -> dict[str, Node]:
 
 def logs_of(
     nodes: dict[str, Node], rounds: int
-) -> tuple[LatentCodec, list[dict[str, dict[str, float]]]]:
-    wire, logs = LatentCodec(nodes), []
-    handshake(nodes, wire.transport)
+) -> tuple[MessageRecorder, list[dict[str, dict[str, float]]]]:
+    recorder, logs = MessageRecorder(nodes), []
+    handshake(nodes, recorder.transport)
     for round in range(rounds):
         for node in nodes.values():
-            wire.transport.send(node.send(round))
+            recorder.transport.send(node.send(round))
         logs.append(
             {
                 name: node.receive(
-                    round, wire.transport.receive(name, round, "round", node.neighbours)
+                    round, recorder.transport.receive(name, round, "round", node.neighbours)
                 )
                 for name, node in nodes.items()
             }
         )
-    return wire, logs
+    return recorder, logs
 
 
 def test_what_is_sent_are_the_heads_probabilities_of_this_rounds_pilots() -> None:
     nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for name, node in nodes.items():
         chosen = pilots()[node.policy.select(0).indices]
         with torch.no_grad():
             expected = torch.softmax(node.agent.head(node.agent.encoder(chosen)), dim=1)
         for message in node.send(0):
-            found = message.tensors["distillation"]
+            found = message.tensors["probabilities"]
             assert found.shape == (20, CLASSES)
             torch.testing.assert_close(found, expected)
             assert not found.requires_grad, name
@@ -93,21 +93,24 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
         pilots=20,
     )
     nodes = network(method)
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
-    one_round(nodes, wire.transport, 0)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
+    one_round(nodes, recorder.transport, 0)
     for node in nodes.values():
-        wire.transport.send(node.send(1))
-    sent, heads = wire.of_round(1), {n: copy.deepcopy(node.agent.head) for n, node in nodes.items()}
+        recorder.transport.send(node.send(1))
+    sent, heads = (
+        recorder.of_round(1),
+        {n: copy.deepcopy(node.agent.head) for n, node in nodes.items()},
+    )
     some = 0
     for name, node in nodes.items():
-        log = node.receive(1, wire.transport.receive(name, 1, "round", node.neighbours))
+        log = node.receive(1, recorder.transport.receive(name, 1, "round", node.neighbours))
         tensors = [sent[j, name].tensors for j in node.neighbours]
         # Maps and whitening do not change any more after the fit of this round.
         latents = [
             node.interpret(t["latents"], j) for t, j in zip(tensors, node.neighbours, strict=True)
         ]
-        expected = by_hand(heads[name], latents, [t["distillation"] for t in tensors], confidence)
+        expected = by_hand(heads[name], latents, [t["probabilities"] for t in tensors], confidence)
         if expected is None:
             assert "distillation_loss" not in log
         else:
@@ -116,20 +119,20 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
     assert some == (0 if confidence == 0.999 else 3)
 
 
-def test_between_exchanges_the_last_beliefs_are_learnt_on() -> None:
+def test_between_exchanges_the_last_probabilities_are_learnt_on() -> None:
     method = SheafFRL(distillation=Distillation(confidence=0.4), pilots=20, exchange_every=3)
     nodes = network(method)
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
-    one_round(nodes, wire.transport, 0)
-    sent = wire.of_round(0)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
+    one_round(nodes, recorder.transport, 0)
+    sent = recorder.of_round(0)
     for round in (1, 2):
         for name, node in nodes.items():
             head = copy.deepcopy(node.agent.head)
             log = node.receive(round, {})
             tensors = {j: sent[j, name].tensors for j in node.neighbours}
             latents = [node.interpret(t["latents"], j) for j, t in tensors.items()]
-            distillation = [t["distillation"] for t in tensors.values()]
+            distillation = [t["probabilities"] for t in tensors.values()]
             expected = by_hand(head, latents, distillation, 0.4)
             assert log["distillation_loss"] == pytest.approx(expected, rel=1e-4)
     nodes["a"].remove_neighbour("b")
@@ -138,7 +141,7 @@ def test_between_exchanges_the_last_beliefs_are_learnt_on() -> None:
     assert "distillation_loss" not in nodes["b"].receive(2, {})
 
 
-def test_only_the_head_learns_from_beliefs() -> None:
+def test_only_the_head_learns_from_probabilities() -> None:
     """With an objective that is constant, nothing but the head moves, and only its own."""
 
     def constant(a: Agent, batch: object) -> Tensor:
@@ -163,10 +166,10 @@ def test_the_step_is_that_of_the_loss_by_hand() -> None:
     distillation = Distillation(confidence=0.45, weight=0.5)
     nodes = network(SheafFRL(penalty=0.0, distillation=distillation, pilots=20), **plain)
     head = copy.deepcopy(nodes["a"].agent.head)
-    wire = run_rounds(nodes, 1)
-    node, sent = nodes["a"], wire.of_round(0)
+    recorder = run_rounds(nodes, 1)
+    node, sent = nodes["a"], recorder.of_round(0)
     z = torch.cat([node.interpret(sent[j, "a"].tensors["latents"], j) for j in "bc"])
-    b = torch.cat([sent[j, "a"].tensors["distillation"] for j in "bc"])
+    b = torch.cat([sent[j, "a"].tensors["probabilities"] for j in "bc"])
     sure = b.amax(1) > 0.45
     assert 2 < int(sure.sum()) < len(b)
     loss = -(b[sure] * head(z[sure]).log_softmax(1)).sum(1).mean()
@@ -179,14 +182,14 @@ def test_one_confident_pilot_is_too_few_for_batch_norm_and_is_left() -> None:
     for name in "bc":
         nodes[name].agent.head.weight.data.zero_()
         nodes[name].agent.head.bias.data.zero_()
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for node in nodes.values():
         for message in node.send(0):
             if (message.sender, message.receiver) == ("b", "a"):
-                message.tensors["distillation"][3] = torch.tensor([1.0, 0.0, 0.0])
-            wire.transport.send([message])
-    log = nodes["a"].receive(0, wire.transport.receive("a", 0, "round", "bc"))
+                message.tensors["probabilities"][3] = torch.tensor([1.0, 0.0, 0.0])
+            recorder.transport.send([message])
+    log = nodes["a"].receive(0, recorder.transport.receive("a", 0, "round", "bc"))
     assert "distillation_loss" not in log
     assert log["penalty"] > 0
 
@@ -198,10 +201,10 @@ def test_agents_without_a_head_take_part() -> None:
     agents = [agent("a", 8, head=None, objective=spread), agent("b", 5), agent("c", 5)]
     method = SheafFRL(distillation=Distillation(confidence=0.0), pilots=20)
     nodes = nodes_of(agents, [("a", "b"), ("b", "c")], method)
-    wire, logs = logs_of(nodes, 3)
-    sent = wire.of_round(2)
+    recorder, logs = logs_of(nodes, 3)
+    sent = recorder.of_round(2)
     assert set(sent["a", "b"].tensors) == {"latents"}
-    assert set(sent["b", "a"].tensors) == {"latents", "distillation"}
+    assert set(sent["b", "a"].tensors) == {"latents", "probabilities"}
     assert "distillation_loss" not in logs[2]["a"]
     assert logs[2]["a"]["penalty"] > 0
     assert logs[2]["b"]["distillation_loss"] > 0  # from c alone
@@ -230,34 +233,34 @@ def test_different_label_sets_are_refused_by_name() -> None:
         handshake(nodes, LocalTransport("ab"))
 
 
-def test_different_label_sets_are_fine_without_beliefs() -> None:
+def test_different_label_sets_are_fine_without_probabilities() -> None:
     other = agent("b", 5, head=linear_head(5, 1, classes=4), data=samples(3, 64, classes=4))
     run_rounds(nodes_of([agent("a", 8), other], [("a", "b")], SheafFRL()), 2)
 
 
-def test_neighbours_must_agree_on_beliefs() -> None:
+def test_neighbours_must_agree_on_probabilities() -> None:
     methods = {"a": SheafFRL(distillation=Distillation()), "b": SheafFRL()}
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], methods)
     with pytest.raises(HandshakeError, match=r"do not agree on the distillation: 1 against 0"):
         handshake(nodes, LocalTransport("ab"))
 
 
-def test_beliefs_of_the_wrong_width_are_left_out() -> None:
+def test_probabilities_of_the_wrong_width_are_left_out() -> None:
     nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for node in nodes.values():
         for message in node.send(0):
             tensors = dict(message.tensors)
             if message.sender == "b":
-                tensors["distillation"] = torch.full((20, CLASSES + 1), 0.25)
+                tensors["probabilities"] = torch.full((20, CLASSES + 1), 0.25)
             forged = type(message)("round", 0, message.sender, message.receiver, tensors)
-            wire.transport.deliver(message.receiver, encode(forged).data)
-    nodes["a"].receive(0, wire.transport.receive("a", 0, "round", "bc"))
+            recorder.transport.deliver(message.receiver, encode(forged).data)
+    nodes["a"].receive(0, recorder.transport.receive("a", 0, "round", "bc"))
     assert dict(nodes["a"].rejected) == {"shape": 1}
 
 
-def test_without_beliefs_the_papers_method_is_unchanged() -> None:
+def test_without_probabilities_the_papers_method_is_unchanged() -> None:
     """A weight so small that it rounds away gives the weights of no distillation at all."""
     found = []
     for distillation in (None, Distillation(confidence=0.0, weight=1e-30)):
@@ -285,7 +288,7 @@ def test_the_names_tell_methods_apart() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b * 2, lambda b: b - 0.5, torch.zeros_like])
-def test_beliefs_that_are_no_probabilities_leave_the_edge_out(spoil) -> None:
+def test_probabilities_that_are_no_probabilities_leave_the_edge_out(spoil) -> None:
     nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
     transport = LocalTransport(list(nodes))
     handshake(nodes, transport)
@@ -294,13 +297,13 @@ def test_beliefs_that_are_no_probabilities_leave_the_edge_out(spoil) -> None:
             if name == "b":
                 tensors = {
                     **message.tensors,
-                    "distillation": spoil(message.tensors["distillation"]),
+                    "probabilities": spoil(message.tensors["probabilities"]),
                 }
                 message = dataclasses.replace(message, tensors=tensors)
             transport.send([message])
     before = nodes["a"].endpoints["b"].map.clone()
     for name, node in nodes.items():
         node.receive(0, transport.receive(name, 0, "round", node.neighbours))
-    assert dict(nodes["a"].rejected) == {"distillation": 1}
+    assert dict(nodes["a"].rejected) == {"probabilities": 1}
     assert torch.equal(nodes["a"].endpoints["b"].map, before)
     assert nodes["a"].endpoints["c"].fitted

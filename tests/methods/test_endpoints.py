@@ -32,7 +32,7 @@ from sheafed.transport import decode, encode
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
     CountingSolver,
-    LatentCodec,
+    MessageRecorder,
     agent,
     nodes_of,
     normal,
@@ -123,10 +123,10 @@ def test_views_as_latents_do_not_tear_the_ends_apart() -> None:
     for a in agents:
         a.encoder.append(Transposing())
     nodes = nodes_of(agents, [("a", "b")], SheafFRL(whitening=NoWhitening(), pilots=33))
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for round in range(8):
-        one_round(nodes, wire.transport, round)
+        one_round(nodes, recorder.transport, round)
         assert torch.equal(nodes["a"].endpoints["b"].map, nodes["b"].endpoints["a"].map)
 
 
@@ -138,8 +138,8 @@ def test_the_head_is_the_larger_and_on_ties_the_first_by_name() -> None:
     assert tuple(nodes["m"].edge("a")) == tuple(nodes["a"].edge("m")) == ("a", "m")
     # On a tie the map carries the tail into the head's space, at both ends.
     nodes = nodes_of([agent("z", 9), agent("m", 5), agent("a", 5)], [("z", "m"), ("m", "a")])
-    wire = run_rounds(nodes, 1)
-    sent = wire.of_round(0)
+    recorder = run_rounds(nodes, 1)
+    sent = recorder.of_round(0)
     a_a, a_m = sent["a", "m"].tensors["latents"], sent["m", "a"].tensors["latents"]
     v = by_numpy(a_a.mT @ a_m)
     torch.testing.assert_close(nodes["a"].endpoints["m"].map, v, atol=1e-4, rtol=0)
@@ -221,7 +221,7 @@ def test_strict_maps_of_one_agent_differ_from_neighbour_to_neighbour() -> None:
         [("a", "b"), ("a", "c")],
         SheafFRL(privacy="strict"),
     )
-    handshake(nodes, LatentCodec(nodes).transport)
+    handshake(nodes, MessageRecorder(nodes).transport)
     assert float((nodes["a"].endpoints["b"].map - nodes["a"].endpoints["c"].map).norm()) > 0.5
 
 
@@ -319,21 +319,21 @@ def pair(method: SheafFRL) -> dict[str, Node]:
     return nodes_of([agent("a", 9), agent("b", 5)], [("a", "b")], method)
 
 
-def recorded_maps(nodes: dict[str, Node], rounds: int) -> tuple[LatentCodec, list[Tensor]]:
-    wire, maps = LatentCodec(nodes), []
-    handshake(nodes, wire.transport)
+def recorded_maps(nodes: dict[str, Node], rounds: int) -> tuple[MessageRecorder, list[Tensor]]:
+    recorder, maps = MessageRecorder(nodes), []
+    handshake(nodes, recorder.transport)
     for round in range(rounds):
-        one_round(nodes, wire.transport, round)
+        one_round(nodes, recorder.transport, round)
         maps.append(nodes["a"].endpoints["b"].map)
         assert torch.equal(maps[-1], nodes["b"].endpoints["a"].map)
-    return wire, maps
+    return recorder, maps
 
 
-def crosses(wire: LatentCodec, rounds: int, tensor: str) -> list[Tensor | None]:
+def crosses(recorder: MessageRecorder, rounds: int, tensor: str) -> list[Tensor | None]:
     """What the messages of each round say of the cross-covariance."""
     found: list[Tensor | None] = []
     for round in range(rounds):
-        sent = wire.of_round(round)
+        sent = recorder.of_round(round)
         head, tail = sent["a", "b"].tensors, sent["b", "a"].tensors
         known = tensor in head and tensor in tail
         found.append(head[tensor].double().mT @ tail[tensor].double() if known else None)
@@ -345,8 +345,8 @@ def crosses(wire: LatentCodec, rounds: int, tensor: str) -> list[Tensor | None]:
 def test_maps_come_from_their_source_at_their_time(source: str, every: int | str) -> None:
     policy, rounds = MapPolicy(every=every, source=source, decay=0.7), 9
     nodes = pair(SheafFRL(maps=policy, pilots=24))
-    wire, maps = recorded_maps(nodes, rounds)
-    ms = crosses(wire, rounds, "all" if source == "all" else "latents")
+    recorder, maps = recorded_maps(nodes, rounds)
+    ms = crosses(recorder, rounds, "all" if source == "all" else "latents")
     if source == "running":  # the decayed sum, by hand
         ms = [sum(0.7 ** (t - s) * ms[s] / 24 for s in range(t + 1)) for t in range(rounds)]
     previous = None
@@ -367,8 +367,8 @@ def test_maps_come_from_their_source_at_their_time(source: str, every: int | str
 
 def test_all_pilots_are_those_of_the_inference_mode() -> None:
     nodes = pair(SheafFRL(maps=MapPolicy(source="all"), pilots=24))
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     messages = list(nodes["a"].send(0))
     assert messages[0].tensors["all"].shape == (48, 9)
     assert torch.equal(messages[0].tensors["all"], nodes["a"].white_pilots())
@@ -376,10 +376,10 @@ def test_all_pilots_are_those_of_the_inference_mode() -> None:
 
 def test_a_running_sum_skips_lost_rounds() -> None:
     nodes = pair(SheafFRL(maps=MapPolicy(decay=0.5), pilots=24))
-    wire = run_rounds(
-        nodes, 3, LatentCodec(nodes, drop=lambda m: m.round == 1 and m.kind == "round")
+    recorder = run_rounds(
+        nodes, 3, MessageRecorder(nodes, drop=lambda m: m.round == 1 and m.kind == "round")
     )
-    first, _, last = crosses(wire, 3, "latents")
+    first, _, last = crosses(recorder, 3, "latents")
     expected = (0.5 * first + last) / 24
     torch.testing.assert_close(
         nodes["b"].fits.running["a"].double(), expected, atol=1e-4, rtol=1e-4
@@ -391,12 +391,12 @@ def test_identity_maps_are_never_fitted(dims: tuple[int, int]) -> None:
     counting = CountingSolver()
     agents = [agent(name, d) for name, d in zip("ab", dims, strict=True)]
     nodes = nodes_of(agents, [("a", "b")], SheafFRL(maps=IdentityMaps(), solver=counting))
-    wire = run_rounds(nodes, 5)
+    recorder = run_rounds(nodes, 5)
     assert counting.shapes == []
     for node in nodes.values():
         (endpoint,) = node.endpoints.values()
         assert torch.equal(endpoint.map, torch.eye(*endpoint.map.shape))
-    sent = wire.of_round(4)["b", "a"].tensors["latents"]
+    sent = recorder.of_round(4)["b", "a"].tensors["latents"]
     padded = torch.zeros(len(sent), dims[0])
     padded[:, : dims[1]] = sent
     assert torch.equal(nodes["a"].endpoints["b"].incoming(sent), padded)
@@ -493,10 +493,10 @@ def test_strict_maps_are_as_good_as_standard_ones_on_fixed_latents(
         agents = [agent(n, d, optimizer=frozen) for n, d in zip("ab", dims, strict=True)]
         method = SheafFRL(privacy=privacy, maps=MapPolicy(source=source), pilots=32)
         nodes = nodes_of(agents, [("a", "b")], method)
-        wire, found[privacy], best = LatentCodec(nodes), [], []
-        handshake(nodes, wire.transport)
+        recorder, found[privacy], best = MessageRecorder(nodes), [], []
+        handshake(nodes, recorder.transport)
         for round in range(12):
-            one_round(nodes, wire.transport, round)
+            one_round(nodes, recorder.transport, round)
             found[privacy].append(misalignments(nodes)["a", "b"])
             head, tail = (nodes[name].white_pilots() for name in "ab")
             best.append(float(misalignment(head, tail, procrustes(head, tail))))
@@ -511,10 +511,10 @@ def test_strict_ends_fit_in_turn_tail_first() -> None:
     solvers = {"a": CountingSolver(), "b": CountingSolver()}
     methods = {n: SheafFRL(privacy="strict", solver=s) for n, s in solvers.items()}
     nodes = nodes_of([agent("a", 9), agent("b", 5)], [("a", "b")], methods)
-    wire, counts = LatentCodec(nodes), []
-    handshake(nodes, wire.transport)
+    recorder, counts = MessageRecorder(nodes), []
+    handshake(nodes, recorder.transport)
     for round in range(6):
-        one_round(nodes, wire.transport, round)
+        one_round(nodes, recorder.transport, round)
         counts.append((len(solvers["a"].shapes), len(solvers["b"].shapes)))
     assert counts == [(0, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]
     assert set(solvers["a"].shapes) == {(9, 9)}

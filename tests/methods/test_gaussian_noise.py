@@ -17,7 +17,7 @@ from sheafed.methods.sheaf_frl.gaussian_noise import noise_stream
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.training.multi_hop import mismatches
 from sheafed.training.train import handshake
-from tests.helpers.small_federations import LatentCodec, agent, nodes_of, normal, pilots
+from tests.helpers.small_federations import MessageRecorder, agent, nodes_of, normal, pilots
 
 EDGES = [("a", "b"), ("b", "c"), ("a", "c")]
 MIXED, EQUAL = (7, 4, 4), (5, 5, 5)
@@ -52,24 +52,26 @@ def test_noise_is_repeated_only_for_the_same_release() -> None:
 
 
 def first_rounds(method: SheafFRL, dims: tuple[int, ...], rounds: int = 1, send: bool = False):
-    """Return the programs and the wire; with `send`, another round is sent but not received."""
+    """Return the programs and the recorder; with `send`, another round is sent but not received."""
     team = [agent(name, d) for name, d in zip("abc", dims, strict=True)]
     nodes: dict[str, SheafFRLNode] = nodes_of(team, EDGES, method)
-    wire = LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    recorder = MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for round in range(rounds + send):
         for node in nodes.values():
-            wire.transport.send(node.send(round))
+            recorder.transport.send(node.send(round))
         if round < rounds:
             for name, node in nodes.items():
-                node.receive(round, wire.transport.receive(name, round, "round", node.neighbours))
-    return nodes, wire
+                node.receive(
+                    round, recorder.transport.receive(name, round, "round", node.neighbours)
+                )
+    return nodes, recorder
 
 
 def test_all_neighbours_get_one_and_the_same_noise() -> None:
     """So the number of neighbours does not count in what is spent."""
-    nodes, wire = first_rounds(SheafFRL(pilots=24, noise=NOISE), MIXED, 0, send=True)
-    sent = wire.of_round(0)
+    nodes, recorder = first_rounds(SheafFRL(pilots=24, noise=NOISE), MIXED, 0, send=True)
+    sent = recorder.of_round(0)
     for name, node in nodes.items():
         one, other = (sent[name, j].tensors["latents"] for j in node.neighbours)
         assert torch.equal(one, other)
@@ -79,8 +81,8 @@ def test_all_neighbours_get_one_and_the_same_noise() -> None:
 @pytest.mark.parametrize("dims", [MIXED, EQUAL])
 def test_strict_messages_are_the_same_release_turned(dims: tuple[int, ...]) -> None:
     method = SheafFRL(pilots=24, noise=NOISE, privacy="strict")
-    nodes, wire = first_rounds(method, dims, 2)
-    sent = wire.of_round(1)
+    nodes, recorder = first_rounds(method, dims, 2)
+    sent = recorder.of_round(1)
     for name, node in nodes.items():
         one, other = (sent[name, j].tensors["latents"] for j in node.neighbours)
         torch.testing.assert_close(one @ one.mT, other @ other.mT, atol=1e-3, rtol=1e-3)
@@ -90,9 +92,9 @@ def test_strict_messages_are_the_same_release_turned(dims: tuple[int, ...]) -> N
 def test_maps_that_leave_are_fitted_to_what_left(source: str) -> None:
     """At the tail of equal sizes the map turns what is sent: exact latents must not show in it."""
     maps = MapPolicy(source=source)
-    nodes, wire = first_rounds(SheafFRL(pilots=24, noise=NOISE, maps=maps), EQUAL)
+    nodes, recorder = first_rounds(SheafFRL(pilots=24, noise=NOISE, maps=maps), EQUAL)
     field = "latents" if source == "round" else "all"
-    sent = wire.of_round(0)
+    sent = recorder.of_round(0)
     received = sent["a", "b"].tensors[field]  # a is the head: its map is the identity
     own = sent["b", "a"].tensors[field]  # and b had no map yet, so this is what b released
     expected = polar_factor(received.mT @ own)
@@ -101,11 +103,11 @@ def test_maps_that_leave_are_fitted_to_what_left(source: str) -> None:
 
 def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
     method = SheafFRL(pilots=24, noise=NOISE, maps=MapPolicy(source="round"))
-    nodes, wire = first_rounds(method, MIXED, 0, send=True)
+    nodes, recorder = first_rounds(method, MIXED, 0, send=True)
     own = {name: node._own.detach().clone() for name, node in nodes.items()}
     for name, node in nodes.items():
-        node.receive(0, wire.transport.receive(name, 0, "round", node.neighbours))
-    sent = wire.of_round(0)
+        node.receive(0, recorder.transport.receive(name, 0, "round", node.neighbours))
+    sent = recorder.of_round(0)
     at_head = polar_factor(own["a"].mT @ sent["b", "a"].tensors["latents"])
     at_tail = polar_factor(sent["a", "b"].tensors["latents"].mT @ own["b"])
     torch.testing.assert_close(nodes["a"].endpoints["b"].map, at_head, atol=1e-4, rtol=0)
@@ -113,12 +115,12 @@ def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
     assert not torch.allclose(at_head, at_tail, atol=0.05)
 
 
-def test_beliefs_are_about_what_was_released() -> None:
+def test_probabilities_are_about_what_was_released() -> None:
     method = SheafFRL(pilots=24, noise=NOISE, distillation=Distillation(), whitening=NoWhitening())
-    nodes, wire = first_rounds(method, MIXED, 0, send=True)
-    sent = wire.of_round(0)["b", "a"].tensors
+    nodes, recorder = first_rounds(method, MIXED, 0, send=True)
+    sent = recorder.of_round(0)["b", "a"].tensors
     expected = torch.softmax(nodes["b"].agent.head(sent["latents"]), dim=-1)
-    torch.testing.assert_close(sent["distillation"], expected)
+    torch.testing.assert_close(sent["probabilities"], expected)
 
 
 def test_exact_pilots_are_shown_to_nobody() -> None:

@@ -398,7 +398,7 @@ def test_what_a_round_logs_is_the_penalty_in_the_own_space() -> None:
 
 @protocols
 @pytest.mark.parametrize("whitening", [NoWhitening(), ZCA(shrinkage=0.1)], ids=["none", "zca"])
-def test_beliefs_train_the_head_and_only_the_head(protocol, whitening) -> None:
+def test_probabilities_train_the_head_and_only_the_head(protocol, whitening) -> None:
     """The encoder's step is bit for bit that without distillation; the head's is the oracle's."""
     dims, privacy = PROTOCOLS[protocol]
     confidence, weight = 0.7, 0.25
@@ -415,16 +415,16 @@ def test_beliefs_train_the_head_and_only_the_head(protocol, whitening) -> None:
         )
         for distillation in (None, Distillation(confidence, weight))
     }
-    without, beliefs_net = nets.values()
+    without, distilling = nets.values()
     chosen: list[bool] = []
     for number in range(3):
-        heads = beliefs_net.head_parameters()
-        plain, step = play(without, number), play(beliefs_net, number)
+        heads = distilling.head_parameters()
+        plain, step = play(without, number), play(distilling, number)
         for name in dims:
             for one, other in zip(plain.new[name], step.new[name], strict=True):
                 assert torch.equal(one, other)
             expected = head_gradient(step, name, heads, confidence, weight, chosen)
-            head = beliefs_net.nodes[name].agent.head
+            head = distilling.nodes[name].agent.head
             for old, new, gradient in zip(heads[name], parameters(head), expected, strict=True):
                 torch.testing.assert_close(old - new, gradient, rtol=1e-8, atol=1e-12)
     assert 0.2 < sum(chosen) / len(chosen) < 0.9  # the threshold has something to choose
@@ -440,7 +440,7 @@ def head_gradient(
 ) -> list[Tensor]:
     """Soft cross-entropy on coloured transported latents, where the sender is confident."""
     node = step.net.nodes[name]
-    rows, distillation = [], []
+    rows, sent_probabilities = [], []
     for edge in step.net.edges:
         v = step.map_at(name, edge) if name in edge else None
         if v is None:
@@ -454,16 +454,16 @@ def head_gradient(
             step.net.nodes[j].agent.encoder, dict(zip(names, step.old[j], strict=True)), inputs
         )
         w, b = heads[j]
-        distillation.append(torch.softmax(raw @ w.mT + b, -1))
+        sent_probabilities.append(torch.softmax(raw @ w.mT + b, -1))
     free = [p.clone().requires_grad_() for p in heads[name]]
     if not rows:
         return [torch.zeros_like(p) for p in free]
-    belief = torch.cat(distillation)
-    sure = belief.max(-1).values > confidence
+    probabilities = torch.cat(sent_probabilities)
+    sure = probabilities.max(-1).values > confidence
     assert int(sure.sum()) >= 2
     chosen.extend(sure.tolist())
     logits = torch.cat(rows)[sure] @ free[0].mT + free[1]
-    loss = -(belief[sure] * (logits - logits.logsumexp(-1, keepdim=True))).sum() / sure.sum()
+    loss = -(probabilities[sure] * (logits - logits.logsumexp(-1, keepdim=True))).sum() / sure.sum()
     return list(torch.autograd.grad(weight * loss, free))
 
 
@@ -476,7 +476,7 @@ def coloured(u: Tensor, layer: nn.Module) -> Tensor:
     return u @ torch.from_numpy(sqrtm(shrunk).real) + layer.running_mean
 
 
-def test_an_agent_without_a_head_neither_believes_nor_is_believed() -> None:
+def test_an_agent_without_a_head_takes_no_part_in_distillation() -> None:
     agents = [curved_agent(n, d, classes=None if n == "d" else 3) for n, d in MIXED.items()]
     method = SheafFRL(penalty=LAMBDA, pilots=K, distillation=Distillation(0.0))
     net = network(agents, method)
@@ -486,7 +486,7 @@ def test_an_agent_without_a_head_neither_believes_nor_is_believed() -> None:
     for name, old in heads.items():
         new = parameters(net.nodes[name].agent.head)
         assert not all(torch.equal(o, n) for o, n in zip(old, new, strict=True))
-    # c's only believer is a: what it learns is what it learns on the graph without d.
+    # c has one neighbour with a head, a: it learns the same as on the graph without d.
     alone = network([curved_agent(n, MIXED[n], classes=3) for n in "abc"], method, edges=EDGES[:2])
     alone.round(0)
     for one, other in zip(
@@ -507,7 +507,7 @@ def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
     for first in (0, 3):
         play(net, first)
         heard = {
-            name: [z.clone() for z in node._standing.targets().values()]
+            name: [z.clone() for z in node._last_exchange.targets().values()]
             for name, node in net.nodes.items()
         }
         pulled = 0

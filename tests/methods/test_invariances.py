@@ -24,7 +24,7 @@ from sheafed.transport import LocalTransport, encode
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
     INPUTS,
-    LatentCodec,
+    MessageRecorder,
     agent,
     in_double,
     linear_head,
@@ -123,7 +123,7 @@ def test_no_penalty_is_independent_training_bit_for_bit(
     assert not same_weights(alone, glued)
 
 
-def test_beliefs_alone_are_not_independent_training() -> None:
+def test_distillation_alone_is_not_independent_training() -> None:
     alone, together = three(), three()
     short_run(alone, NonCooperative())
     short_run(together, SheafFRL(penalty=0.0, distillation=Distillation(confidence=0.4)))
@@ -212,10 +212,10 @@ def test_a_dead_link_is_as_good_as_none(source: str, dims: tuple[int, ...], priv
     )
     dead, absent = noisy(dims), noisy(dims)
     nodes = nodes_of(dead, TRIANGLE, method)
-    wire = run_rounds(nodes, 6, LatentCodec(nodes, drop=lambda m: crosses(m, "a", "b")))
+    recorder = run_rounds(nodes, 6, MessageRecorder(nodes, drop=lambda m: crosses(m, "a", "b")))
     run_rounds(nodes_of(absent, [("a", "c"), ("b", "c")], method), 6)
     assert same_weights(dead, absent)
-    assert not wire.transport.rejected
+    assert not recorder.transport.rejected
     assert not any(node.rejected for node in nodes.values())
 
 
@@ -224,7 +224,7 @@ def test_when_everything_is_lost_everybody_learns_alone(privacy: str) -> None:
     lonely, alone = noisy(), noisy()
     method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.0))
     nodes = nodes_of(lonely, TRIANGLE, method)
-    run_rounds(nodes, 6, LatentCodec(nodes, drop=lambda m: m.kind == "round"))
+    run_rounds(nodes, 6, MessageRecorder(nodes, drop=lambda m: m.kind == "round"))
     run_rounds(nodes_of(alone, TRIANGLE, NonCooperative()), 6)
     assert same_weights(lonely, alone)
 
@@ -324,7 +324,7 @@ def test_batch_norm_sees_training_batches_only() -> None:
 def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
     agents = noisy(EQUAL)
     nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots=EveryPilot(48)))
-    wire = run_rounds(nodes, 3)
+    recorder = run_rounds(nodes, 3)
     for node in nodes.values():
         node.agent.encoder.eval()
         with torch.no_grad():
@@ -333,7 +333,7 @@ def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
         for message in node.send(3):
             endpoint = node.endpoints[message.receiver]
             torch.testing.assert_close(endpoint.incoming(message.tensors["latents"]), expected)
-    assert len(wire.of_round(2)) == 6
+    assert len(recorder.of_round(2)) == 6
 
 
 def test_prototypes_work_as_pilots() -> None:
@@ -387,9 +387,9 @@ def test_nan_in_a_pilot_that_is_drawn_late_names_agent_and_round() -> None:
     shared = pilots()
     shared[row] = float("nan")
     nodes = nodes_of(three((4, 4, 4)), TRIANGLE, method, shared)
-    wire = run_rounds(nodes, late)
+    recorder = run_rounds(nodes, late)
     with pytest.raises(NonFiniteError, match=rf"agent 'a', round {late}: .* clean the pilots"):
-        one_round(nodes, wire.transport, late)
+        one_round(nodes, recorder.transport, late)
 
 
 def test_nan_in_one_agents_view_of_the_pilots_names_that_agent() -> None:
@@ -402,10 +402,10 @@ def test_nan_in_one_agents_view_of_the_pilots_names_that_agent() -> None:
 def test_an_encoder_that_explodes_is_not_blamed_on_the_pilots() -> None:
     agents = three()
     nodes = nodes_of(agents, TRIANGLE, SheafFRL())
-    wire = run_rounds(nodes, 1)
+    recorder = run_rounds(nodes, 1)
     agents[2].encoder[0].weight.data.fill_(float("nan"))
     with pytest.raises(NonFiniteError, match=r"agent 'c', round 1: .* 0 non-finite .* lower"):
-        one_round(nodes, wire.transport, 1)
+        one_round(nodes, recorder.transport, 1)
 
 
 class Growing(nn.Module):
@@ -425,10 +425,10 @@ class Growing(nn.Module):
 def test_an_encoder_that_changes_its_output_size_is_named(method: object) -> None:
     agents = [agent("a", 9), agent("b", 5, encoder=Growing(3))]
     nodes = nodes_of(agents, [("a", "b")], method)
-    wire = run_rounds(nodes, 3)
+    recorder = run_rounds(nodes, 3)
     expected = r"agent 'b': the encoder gave latents of shape \(\d+, 6\) .* expected \(\d+, 5\)"
     with pytest.raises(LatentSizeError, match=expected):
-        one_round(nodes, wire.transport, 3)
+        one_round(nodes, recorder.transport, 3)
 
 
 def test_an_isolated_agent_is_named() -> None:
@@ -482,10 +482,10 @@ def test_the_warning_tells_the_truth_about_the_rank(spare: int, whitening: objec
     short = spare == 0 and not isinstance(whitening, NoWhitening)
     if short:
         with pytest.warns(UndeterminedMapWarning, match="edge b -> a: 5 pilots .* 1 of 5"):
-            wire = run_rounds(nodes, 1)
+            recorder = run_rounds(nodes, 1)
     else:
-        wire = run_rounds(nodes, 1)  # any warning would be an error
-    sent = wire.of_round(0)
+        recorder = run_rounds(nodes, 1)  # any warning would be an error
+    sent = recorder.of_round(0)
     m = sent["a", "b"].tensors["latents"].mT @ sent["b", "a"].tensors["latents"]
     assert int(torch.linalg.matrix_rank(m, rtol=1e-5)) == 5 - short
 
@@ -608,17 +608,19 @@ def test_a_bad_message_is_counted_left_out_and_stops_nobody(reason: str) -> None
     attacked, deaf = noisy(), noisy()
     method = SheafFRL(pilots=24)
     nodes = nodes_of(attacked, TRIANGLE, method)
-    wire = run_rounds(nodes, 1)
-    wire.transport.deliver("a", forged(nodes["a"], BAD[reason]))
+    recorder = run_rounds(nodes, 1)
+    recorder.transport.deliver("a", forged(nodes["a"], BAD[reason]))
     for round in range(1, 5):
-        one_round(nodes, wire.transport, round)
+        one_round(nodes, recorder.transport, round)
     assert dict(nodes["a"].rejected) == {reason: 1}
     assert not nodes["b"].rejected
     assert not nodes["c"].rejected
     lost = nodes_of(deaf, TRIANGLE, method)
     key = ("round", 1, "b", "a")
     run_rounds(
-        lost, 5, LatentCodec(lost, drop=lambda m: (m.kind, m.round, m.sender, m.receiver) == key)
+        lost,
+        5,
+        MessageRecorder(lost, drop=lambda m: (m.kind, m.round, m.sender, m.receiver) == key),
     )
     assert same_weights(attacked, deaf)
 
@@ -627,16 +629,16 @@ def test_bytes_that_are_no_message_change_nothing() -> None:
     attacked, calm = noisy(), noisy()
     method = SheafFRL(pilots=24)
     nodes = nodes_of(attacked, TRIANGLE, method)
-    wire = run_rounds(nodes, 1)
+    recorder = run_rounds(nodes, 1)
     good = forged(nodes["a"], BAD["shape"])
     for bad in (b"", b"GET / HTTP/1.1", good[:-3], good[: len(good) // 4], good + b"x"):
-        wire.transport.deliver("a", bad)
-    wire.transport.deliver("a", forged(nodes["a"], {}, sender="mallory"))
-    wire.transport.deliver("a", forged(nodes["a"], BAD["shape"], receiver="c"))
-    wire.transport.deliver("a", forged(nodes["a"], BAD["shape"], kind="alignment"))
+        recorder.transport.deliver("a", bad)
+    recorder.transport.deliver("a", forged(nodes["a"], {}, sender="mallory"))
+    recorder.transport.deliver("a", forged(nodes["a"], BAD["shape"], receiver="c"))
+    recorder.transport.deliver("a", forged(nodes["a"], BAD["shape"], kind="alignment"))
     for round in range(1, 4):
-        one_round(nodes, wire.transport, round)
-    assert sum(wire.transport.rejected.values()) == 8  # the one of another kind as late
+        one_round(nodes, recorder.transport, round)
+    assert sum(recorder.transport.rejected.values()) == 8  # the one of another kind as late
     assert not nodes["a"].rejected
     run_rounds(nodes_of(calm, TRIANGLE, method), 4)
     assert same_weights(attacked, calm)
@@ -645,9 +647,9 @@ def test_bytes_that_are_no_message_change_nothing() -> None:
 def test_a_strict_message_of_the_raw_size_is_refused() -> None:
     """Latents of the tail's own width are not what a strict head expects."""
     nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy="strict", pilots=24))
-    wire = run_rounds(nodes, 1)
-    wire.transport.deliver("a", forged(nodes["a"], {"latents": torch.ones(24, 5)}))
-    one_round(nodes, wire.transport, 1)
+    recorder = run_rounds(nodes, 1)
+    recorder.transport.deliver("a", forged(nodes["a"], {"latents": torch.ones(24, 5)}))
+    one_round(nodes, recorder.transport, 1)
     assert dict(nodes["a"].rejected) == {"shape": 1}
 
 
@@ -664,11 +666,11 @@ def test_map_policies_count_exchanges(privacy: str, source: str) -> None:
     """Rounds without an exchange do not use up the turns of strict privacy, or the rhythm."""
     maps = MapPolicy(every=2, source=source)
     nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy=privacy, maps=maps, exchange_every=3))
-    changed, wire = [], LatentCodec(nodes)
-    handshake(nodes, wire.transport)
+    changed, recorder = [], MessageRecorder(nodes)
+    handshake(nodes, recorder.transport)
     for round in range(13):
         before = {(n, j): e.map.clone() for n, o in nodes.items() for j, e in o.endpoints.items()}
-        one_round(nodes, wire.transport, round)
+        one_round(nodes, recorder.transport, round)
         if any(not torch.equal(m, nodes[n].endpoints[j].map) for (n, j), m in before.items()):
             changed.append(round)
     assert changed == [0, 3, 9]

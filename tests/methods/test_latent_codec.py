@@ -10,7 +10,7 @@ from sheafed import SheafFRL
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods import Distillation, MapPolicy
 from sheafed.methods.sheaf_frl.latent_codec import pack, packed_specs, unpack
-from tests.helpers.small_federations import LatentCodec, agent, nodes_of, run_rounds
+from tests.helpers.small_federations import MessageRecorder, agent, nodes_of, run_rounds
 
 QUANTISATIONS = ["none", "float16", "int8"]
 TRIANGLE = [("a", "b"), ("a", "c"), ("b", "c")]
@@ -73,11 +73,11 @@ def test_both_ends_of_an_edge_hold_the_same_map(quantisation: str, source: str) 
         quantisation=quantisation, maps=MapPolicy(source=source), distillation=Distillation(0.2)
     )
     nodes = nodes_of(agents, TRIANGLE, method)
-    wire = run_rounds(nodes, 4)
+    recorder = run_rounds(nodes, 4)
     for one, other in TRIANGLE:
         assert torch.equal(nodes[one].endpoints[other].map, nodes[other].endpoints[one].map)
     assert not any(node.rejected for node in nodes.values())
-    assert not wire.transport.rejected
+    assert not recorder.transport.rejected
 
 
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
@@ -86,8 +86,8 @@ def test_bytes_fall_and_training_hardly_changes(privacy: str) -> None:
     for quantisation in QUANTISATIONS:
         agents = [agent("a", 9), agent("b", 5), agent("c", 7)]
         nodes = nodes_of(agents, TRIANGLE, SheafFRL(quantisation=quantisation, privacy=privacy))
-        wire = run_rounds(nodes, 6, LatentCodec(nodes))
-        rows = [row for row in wire.transport.ledger.rows() if row.kind == "round"]
+        recorder = run_rounds(nodes, 6, MessageRecorder(nodes))
+        rows = [row for row in recorder.transport.ledger.rows() if row.kind == "round"]
         payload[quantisation] = sum(row.payload_bytes for row in rows)
         weights[quantisation] = torch.cat(
             [p.detach().flatten() for a in agents for p in a.parameters]

@@ -15,7 +15,7 @@ from sheafed.pilots.policies import Uniform
 from sheafed.training.post_hoc import fit_post_hoc_maps
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
-    LatentCodec,
+    MessageRecorder,
     agent,
     nodes_of,
     pilots,
@@ -38,8 +38,8 @@ def by_numpy(m: Tensor) -> Tensor:
     return torch.from_numpy(u @ wt).to(m.dtype)
 
 
-def sent(wire: LatentCodec, kind: str = "round") -> dict[tuple[str, str, int], Message]:
-    return {(m.sender, m.receiver, m.round): m for m in wire.messages if m.kind == kind}
+def sent(recorder: MessageRecorder, kind: str = "round") -> dict[tuple[str, str, int], Message]:
+    return {(m.sender, m.receiver, m.round): m for m in recorder.messages if m.kind == kind}
 
 
 @pytest.mark.parametrize("channel", [Channel(), Channel(snr_db=-20, bits=1, when="inference")])
@@ -74,12 +74,12 @@ def test_what_crosses_the_wire_is_as_noisy_as_was_asked_for(
     assert len({float(noise[0, 0]) for noise in noises.values()}) == len(noises)
 
 
-def test_beliefs_do_not_cross_the_channel() -> None:
+def test_probabilities_do_not_cross_the_channel() -> None:
     quiet = run_rounds(network(SheafFRL(distillation=Distillation())), 1)
     noisy = run_rounds(network(SheafFRL(distillation=Distillation(), channel=NOISE)), 1)
     for key, message in sent(noisy).items():
         assert torch.equal(
-            message.tensors["distillation"], sent(quiet)[key].tensors["distillation"]
+            message.tensors["probabilities"], sent(quiet)[key].tensors["probabilities"]
         )
 
 
@@ -136,9 +136,9 @@ def test_running_maps_average_the_noise_of_rounds() -> None:
 def test_maps_after_training_are_fitted_over_the_channel() -> None:
     quiet, noisy = (network(NonCooperative(channel=c)) for c in (None, Channel(snr_db=6)))
     wires = [run_rounds(nodes, 1) for nodes in (quiet, noisy)]
-    for nodes, wire in zip((quiet, noisy), wires, strict=True):
-        fit_post_hoc_maps(nodes, wire.transport, 0)
-    clean, arrived = (sent(wire, "alignment") for wire in wires)
+    for nodes, recorder in zip((quiet, noisy), wires, strict=True):
+        fit_post_hoc_maps(nodes, recorder.transport, 0)
+    clean, arrived = (sent(recorder, "alignment") for recorder in wires)
     assert len(arrived) == 6
     for key, message in arrived.items():
         signal, noise = clean[key].tensors["latents"], message.tensors["latents"]

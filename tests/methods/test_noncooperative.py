@@ -19,7 +19,7 @@ from sheafed.training.train import handshake
 from sheafed.transport import LocalTransport
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
-    LatentCodec,
+    MessageRecorder,
     agent,
     in_double,
     nodes_of,
@@ -41,9 +41,9 @@ def network(
         for name, d, n in zip("abc", (8, 5, 6), sizes, strict=True)
     ]
     nodes = nodes_of(agents, EDGES, NonCooperative(whitening=whitening, shrinkage=SHRINKAGE))
-    wire = run_rounds(nodes, 4)
-    fit_post_hoc_maps(nodes, wire.transport, 3)
-    return nodes, wire.transport
+    recorder = run_rounds(nodes, 4)
+    fit_post_hoc_maps(nodes, recorder.transport, 3)
+    return nodes, recorder.transport
 
 
 def latents(node: Node, inputs: torch.Tensor) -> torch.Tensor:
@@ -170,8 +170,8 @@ def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
         agents = [make(agent("a", 8)), make(agent("b", 5)), make(agent("c", 6))]
         shared = pilots().to(agents[0].parameters[0].dtype)
         nodes = nodes_of(agents, EDGES, NonCooperative(), shared)
-        wire = run_rounds(nodes, 2, LatentCodec(nodes, drop=lost))
-        fit_post_hoc_maps(nodes, wire.transport, 1)
+        recorder = run_rounds(nodes, 2, MessageRecorder(nodes, drop=lost))
+        fit_post_hoc_maps(nodes, recorder.transport, 1)
         assert torch.equal(nodes["b"].endpoints["a"].map.float(), torch.eye(8, 5))
         assert torch.equal(nodes["b"].endpoints["c"].map, nodes["c"].endpoints["b"].map)
         evaluate(nodes)
@@ -184,14 +184,14 @@ def test_a_bad_alignment_message_is_counted_and_left_out(
     spoil: Callable[[torch.Tensor], torch.Tensor], reason: str
 ) -> None:
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], NonCooperative())
-    wire = run_rounds(nodes, 1)
+    recorder = run_rounds(nodes, 1)
     for node in nodes.values():
         for message in node.alignment_messages(0):
             tensors = {"latents": spoil(message.tensors["latents"])}
             bad = Message("alignment", 0, message.sender, message.receiver, tensors)
-            wire.transport.send([bad if node.name == "a" else message])
+            recorder.transport.send([bad if node.name == "a" else message])
     for name, node in nodes.items():
-        node.align(0, wire.transport.receive(name, 0, "alignment", node.neighbours))
+        node.align(0, recorder.transport.receive(name, 0, "alignment", node.neighbours))
     assert dict(nodes["b"].rejected) == {reason: 1}
     assert not nodes["a"].rejected
 
@@ -206,9 +206,9 @@ def test_bad_pilots_name_agent_and_round() -> None:
     shared = pilots()
     shared[5, 2] = float("nan")
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], NonCooperative(), shared)
-    wire = run_rounds(nodes, 3)  # training does not need them
+    recorder = run_rounds(nodes, 3)  # training does not need them
     with pytest.raises(NonFiniteError, match=r"agent 'a', round 2: .* 1 non-finite of .* clean"):
-        fit_post_hoc_maps(nodes, wire.transport, 2)
+        fit_post_hoc_maps(nodes, recorder.transport, 2)
 
 
 def test_different_methods_do_not_shake_hands() -> None:
@@ -231,8 +231,8 @@ def test_agents_without_head_or_test_data_are_not_evaluated_but_aligned() -> Non
     untested = agent("b", 5, data=samples(4, 64))
     before = copy.deepcopy(untested.head.weight)
     nodes = nodes_of([headless, untested, agent("c", 6)], EDGES, NonCooperative())
-    wire = run_rounds(nodes, 2)
-    fit_post_hoc_maps(nodes, wire.transport, 1)
+    recorder = run_rounds(nodes, 2)
+    fit_post_hoc_maps(nodes, recorder.transport, 1)
     found = evaluate(nodes)
     assert set(found.private) == {"c"}
     assert set(found.communication) == {("a", "b"), ("c", "b")}

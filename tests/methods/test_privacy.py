@@ -15,7 +15,7 @@ from sheafed.training.train import handshake
 from sheafed.transport import LocalTransport, decode
 from sheafed.transport.message import Message
 from tests.helpers.small_federations import (
-    LatentCodec,
+    MessageRecorder,
     agent,
     in_double,
     nodes_of,
@@ -110,10 +110,10 @@ def test_the_recorder_would_notice_raw_latents() -> None:
 def test_strict_messages_carry_nothing_but_transported_latents() -> None:
     method = SheafFRL(privacy="strict", distillation=Distillation(), pilots=24)
     nodes = nodes_of(three((10, 6, 6)), EDGES, method)
-    wire = run_rounds(nodes, 3)
-    for message in wire.messages:
+    recorder = run_rounds(nodes, 3)
+    for message in recorder.messages:
         if message.kind == "round":
-            assert set(message.tensors) == {"latents", "distillation"}
+            assert set(message.tensors) == {"latents", "probabilities"}
             assert set(message.fields) == {"fitted"}
         else:
             assert not message.tensors
@@ -134,8 +134,8 @@ def test_worlds_with_turned_latents_write_the_same_transcript(dims: tuple[int, .
     latents = {}
     transcripts = []
     for nodes in (real, other):
-        wire = LatentCodec(nodes)
-        handshake(nodes, wire.transport)
+        recorder = MessageRecorder(nodes)
+        handshake(nodes, recorder.transport)
         for name, node in nodes.items():
             for endpoint in node.endpoints.values():
                 # The secret that turned latents need to look the same.
@@ -146,11 +146,13 @@ def test_worlds_with_turned_latents_write_the_same_transcript(dims: tuple[int, .
                 )
         for round in range(8):
             for node in nodes.values():
-                wire.transport.send(node.send(round))
+                recorder.transport.send(node.send(round))
             for name, node in nodes.items():
-                node.receive(round, wire.transport.receive(name, round, "round", node.neighbours))
+                node.receive(
+                    round, recorder.transport.receive(name, round, "round", node.neighbours)
+                )
         latents[nodes is other] = {name: node.white_pilots() for name, node in nodes.items()}
-        transcripts.append([m for m in wire.messages if m.kind == "round"])
+        transcripts.append([m for m in recorder.messages if m.kind == "round"])
     assert len(transcripts[0]) == len(transcripts[1]) == 8 * 6
     for one, two in zip(*transcripts, strict=True):
         assert str(one) == str(two)

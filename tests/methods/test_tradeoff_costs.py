@@ -14,7 +14,7 @@ from sheafed.transport.ledger import Ledger
 from tests.helpers.small_federations import (
     CLASSES,
     CountingSolver,
-    LatentCodec,
+    MessageRecorder,
     agent,
     nodes_of,
     pilots,
@@ -54,7 +54,7 @@ class Network:
             pilots(M),
             rounds_per_epoch=ROUNDS,
         )
-        transport = LatentCodec(nodes).transport
+        transport = MessageRecorder(nodes).transport
         handshake(nodes, transport)
         self.ledger: Ledger = transport.ledger
         self.solved: dict[str, list[list[tuple[int, int]]]] = {name: [] for name in names}
@@ -151,7 +151,7 @@ def test_the_strict_price_is_the_one_in_red() -> None:
 
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
 @pytest.mark.parametrize("equal", [False, True])
-def test_beliefs_cost_one_float_per_pilot_and_class(privacy: str, equal: bool) -> None:
+def test_probabilities_cost_one_float_per_pilot_and_class(privacy: str, equal: bool) -> None:
     method = SheafFRL(pilots=K, privacy=privacy, distillation=Distillation())
     net = Network(2, equal=equal, method=method, headless=True)
     for i in net.dims:

@@ -151,11 +151,11 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
     good = [stage.bob.words(round) for round in range(TOTAL)]
     latents = good[1].tensors["latents"].clone()
     latents[0, 0] = torch.nan
-    distillation = good[2].tensors["distillation"] + 5
+    probabilities = good[2].tensors["probabilities"] + 5
     wide = torch.zeros(len(latents), latents.shape[1] + 1)
     words = {
         1: {"latents": latents},
-        2: {"distillation": distillation},
+        2: {"probabilities": probabilities},
         3: {"latents": wide},
         4: {"latents": torch.zeros_like(latents, dtype=torch.float64)},
         5: {"latents": 3e38 * good[5].tensors["latents"].sign()},
@@ -164,7 +164,7 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
         tensors = {**message.tensors, **words.get(round, {})}
         stage.bob.transport.send([replace(message, tensors=tensors)])
     run = going.result(30)
-    expected = {"non-finite": 1, "distillation": 1, "shape": 1, "dtype": 1, "magnitude": 1}
+    expected = {"non-finite": 1, "probabilities": 1, "shape": 1, "dtype": 1, "magnitude": 1}
     assert run.node.rejected == expected
     assert stage.ada.status().rejected == expected
     weights = run.node.agent.encoder.state_dict().values()
@@ -463,7 +463,7 @@ def test_with_the_same_pilots_an_earlier_message_serves_in_full() -> None:
     assert ada.endpoints["bob"].fitted
 
 
-def test_with_other_pilots_only_beliefs_remain() -> None:
+def test_with_other_pilots_only_probabilities_remain() -> None:
     method = METHODS["distillation"]()
     assert isinstance(method, SheafFRL)
     ada, bob = pair(method)
@@ -481,7 +481,7 @@ def test_with_other_pilots_only_beliefs_remain() -> None:
     assert not ada.rejected
 
 
-def test_without_beliefs_another_round_s_pilots_say_nothing() -> None:
+def test_without_probabilities_another_round_s_pilots_say_nothing() -> None:
     ada, bob = pair(SheafFRL(pilots=8))
     (old,) = bob.send(0)
     assert ada.reuse(1, old) is None

@@ -135,9 +135,9 @@ def test_sending_all_pilots_is_spending_too() -> None:
     assert found.agent == pytest.approx(epsilon_of(NOISE.mu * rows**0.5, 1e-5))
 
 
-def test_beliefs_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
-    with_beliefs = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, distillation=Distillation()))
-    assert spent(with_beliefs.nodes["a"], ROUNDS).agent is None
+def test_probabilities_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
+    distilling = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, distillation=Distillation()))
+    assert spent(distilling.nodes["a"], ROUNDS).agent is None
     assert spent(pair(SheafFRL(pilots=PER_ROUND)).nodes["a"], ROUNDS) is None
 
 

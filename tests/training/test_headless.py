@@ -114,7 +114,7 @@ def test_asking_by_messages_finds_the_same(case: str, cyd: str) -> None:
     assert not any(receiver == "ada" for _, receiver in here.communication)
 
 
-def test_a_head_without_labels_learns_from_beliefs() -> None:
+def test_a_head_without_labels_learns_from_probabilities() -> None:
     def accuracy(distillation: Distillation | None) -> float:
         ada, bob, cyd = team("network")
         head = seeded(8, lambda: nn.Linear(5, CLASSES))

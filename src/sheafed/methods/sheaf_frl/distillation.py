@@ -33,9 +33,9 @@ class Distillation:
             raise InputError(f"the weight of distillation must be positive, got {self.weight}")
 
     def loss(self, head: nn.Module, latents: Tensor, probabilities: Tensor) -> Tensor | None:
-        """Return the soft cross-entropy of the head on the latents `(n, d)` whose probabilities are confident.
+        """Return the soft cross-entropy of the head on the latents `(n, d)` of confident senders.
 
-        None if fewer than two are: batch norm in a head needs two rows.
+        None if fewer than two are confident: batch norm in a head needs two rows.
         """
         confident = probabilities.amax(-1) > self.confidence
         if int(confident.sum()) < 2:

@@ -1,7 +1,7 @@
 r"""How exactly latents and probabilities cross the wire: what an exchange may cost in bytes.
 
-`none` sends them as they are. `float16` rounds to float16: each value is off by at most $2^{-11}$ of
-itself. `int8` sends a whole number from -127 to 127 per value and a scale per pilot: each value is
+`none` sends them as they are. `float16` rounds: each value is off by at most $2^{-11}$ of itself.
+`int8` sends a whole number from -127 to 127 per value and a scale per pilot: each value is
 off by at most 1/254 of the largest of its pilot.
 """
 
@@ -25,8 +25,8 @@ class LatentCodec:
     """Turns named tensors `(n, d)` into those of a message, and back into what they stand for.
 
     Args:
-        quantisation: of latents. Class probabilities, which must sum to 1, are never sent in bytes: by half
-            if latents are not in full.
+        quantisation: of latents. Class probabilities, which must sum to 1, are never sent as int8:
+            they are sent as float16 then.
         dtype: in which the agents compute.
     """
 

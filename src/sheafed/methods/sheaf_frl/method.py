@@ -37,9 +37,10 @@ class SheafFRL:
             map is fitted, but what was heard last stands: own latents of the same pilots are
             pulled to it, and its class probabilities are learnt.
         quantisation: how latents cross the wire, `"none"`, `"float16"` or `"int8"` (see
-            `sheafed.methods.sheaf_frl.latent_codec`). Distillation are sent by half if latents are not in full.
+            `sheafed.methods.sheaf_frl.latent_codec`). Class probabilities are sent as float16 with
+            `"int8"`.
         channel: over which latents are transmitted (see `sheafed.channels`); None for a
-            perfect one. Distillation are not: they are numbers to be protected, not signals.
+            perfect one. Class probabilities do not cross it: they are protected, as data are.
         edge_dim: the size of the edge stalks, at most; None for that of the larger latents, the
             paper's (see `sheafed.methods.sheaf_frl.compressed_endpoints`).
         noise: `GaussianNoise(epsilon)` on the white latents that leave, None for exact ones.

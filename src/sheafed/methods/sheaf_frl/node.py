@@ -262,7 +262,7 @@ class SheafFRLNode(Node):
         return good
 
     def _distillation_loss(self) -> Tensor | None:
-        r"""Return the head's soft cross-entropy on (coloured $T_{ij} A_j$, class probabilities of j)."""
+        r"""Return the soft cross-entropy of the own head on coloured $T_{ij} A_j$."""
         said = self._last_exchange.probabilities()
         if self.method.distillation is None or self.agent.head is None or said is None:
             return None
@@ -328,8 +328,8 @@ class SheafFRLNode(Node):
         theirs = self.peers[j]["classes"]
         if self.classes and theirs and theirs != self.classes:
             raise HandshakeError(
-                f"agents {self.name!r} and {j!r} cannot exchange class probabilities: their heads tell apart "
-                f"{self.classes} and {theirs} classes; give both the same label set"
+                f"agents {self.name!r} and {j!r} cannot exchange class probabilities: their heads "
+                f"tell apart {self.classes} and {theirs} classes; give both the same label set"
             )
 
 
