@@ -21,7 +21,7 @@ import networkx as nx
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.config.experiment import read
 from sheafed.config.federation import build
-from sheafed.network.launcher import CERTIFICATES, LOG, Processes
+from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.network.summary import gather
 from sheafed.transport.zenoh.certificates import make_certificates
 
@@ -50,7 +50,7 @@ def write_config(path: Path, epochs: int, seed: int) -> None:
     path.write_text("\n\n".join(tables))
 
 
-def wait_for_round(network: Processes, round: int) -> None:
+def wait_for_round(network: LocalLauncher, round: int) -> None:
     while network.under_way:
         statuses = network.statuses()
         if len(statuses) == 8 and max(s.round for s in statuses.values()) >= round:
@@ -58,7 +58,7 @@ def wait_for_round(network: Processes, round: int) -> None:
         time.sleep(0.1)
 
 
-def disturb(network: Processes, total: int, chance: random.Random) -> dict[str, list[dict]]:
+def disturb(network: LocalLauncher, total: int, chance: random.Random) -> dict[str, list[dict]]:
     """Kill three and freeze one; return what was in the checkpoints of the killed."""
     *killed, frozen = chance.sample(NAMES, 4)
     moments = sorted(chance.uniform(0.1, 0.8) for _ in range(4))
@@ -100,7 +100,7 @@ def run(
     """Return the summary of a whole training, and what was wrong with it."""
     make_certificates(out / CERTIFICATES, NAMES)
     began, kept = time.monotonic(), {}
-    with Processes(str(config), graph, out, ["--deadline", "2", "--lease", "3"]) as network:
+    with LocalLauncher(str(config), graph, out, ["--deadline", "2", "--lease", "3"]) as network:
         network.start()
         if chance is not None:
             wait_for_round(network, 1)

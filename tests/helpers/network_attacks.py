@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from sheafed.errors import MessageError
-from sheafed.network.launcher import CERTIFICATES, Processes
+from sheafed.network.launcher import CERTIFICATES, LocalLauncher
 from sheafed.transport import encode
 from sheafed.transport.codec import decode
 from sheafed.transport.zenoh.certificates import make_certificates
 from sheafed.transport.zenoh.credentials import credentials_in
-from sheafed.transport.zenoh.transport import GREETINGS, MESSAGES
+from sheafed.transport.zenoh.transport import ANNOUNCEMENTS, MESSAGES
 from tests.helpers.intruders import await_ears, intruder, put
 from tests.helpers.messages import message
 
@@ -23,7 +23,7 @@ STRANGER = "stranger"
 
 
 @contextmanager
-def under_attack(agents: Processes, victim: str, neighbour: str, place: Path) -> Iterator[None]:
+def under_attack(agents: LocalLauncher, victim: str, neighbour: str, place: Path) -> Iterator[None]:
     """Dial the victim without being entitled to, and flood it under a neighbour's certificate.
 
     The flood has begun when the block is entered, and ends after it.
@@ -76,4 +76,4 @@ def _invalid(sender: str, receiver: str) -> Iterator[tuple[str, bytes]]:
         try:
             decode(bytes(data))
         except MessageError:
-            yield chance.choice([MESSAGES, GREETINGS]), bytes(data)
+            yield chance.choice([MESSAGES, ANNOUNCEMENTS]), bytes(data)

@@ -32,7 +32,7 @@ from tests.helpers.zenoh_peers import await_that, connected
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
 NOISED = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=9.0))
-QUICK = Timeouts(deadline=0.3, staleness=2, start=20, farewell=0)
+QUICK = Timeouts(deadline=0.3, staleness=2, join=20, final=0)
 Script = tuple[list[Message], list[Message]]
 
 
@@ -54,7 +54,7 @@ class Scripted:
         flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
         for hello in self.node.hello():
             fields = {**hello.fields, **flags, **changes}
-            self.transport.greet([replace(hello, round=round, fields=fields)])
+            self.transport.announce([replace(hello, round=round, fields=fields)])
 
     def finish_handshake(self, other: Node) -> None:
         self.node.finish_handshake(
@@ -88,12 +88,14 @@ def links(certificates: Path) -> Iterator[dict[str, ZenohTransport]]:
 def edge_agent(
     links: dict[str, ZenohTransport],
     out: Path,
-    pace: Timeouts = QUICK,
+    timeouts: Timeouts = QUICK,
     case: str = "distillation",
     epochs: int = EPOCHS,
 ) -> PeerAgent:
     build_node, method = node("ada", "bob", case), METHODS[case]()
-    return PeerAgent(build_node, links["ada"], method=method, epochs=epochs, out=out, pace=pace)
+    return PeerAgent(
+        build_node, links["ada"], method=method, epochs=epochs, out=out, timeouts=timeouts
+    )
 
 
 class Stage:
@@ -103,10 +105,10 @@ class Stage:
         self,
         links: dict[str, ZenohTransport],
         out: Path,
-        pace: Timeouts = QUICK,
+        timeouts: Timeouts = QUICK,
         case: str = "distillation",
     ) -> None:
-        self.ada = edge_agent(links, out, pace, case)
+        self.ada = edge_agent(links, out, timeouts, case)
         self.bob = Scripted(links["bob"], node("bob", "ada", case))
         self.bob.finish_handshake(node("ada", "bob", case))
         self.bob.greet(MET, FINISHED)
@@ -227,7 +229,7 @@ def test_what_is_not_finite_is_counted_and_trains_like_silence(
 
 def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
     stage.bob.greet(MET, FINISHED, round=5)
-    await_that(lambda: stage.ada._exchange.heard["bob"] == 2)
+    await_that(lambda: stage.ada._exchange.arrivals["bob"] == 2)
     going = stage.start()
     stage.bob.speak(5, 6, 7)
     run = going.result(30)
@@ -244,7 +246,7 @@ def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
     def greeted_meanwhile(round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         if round == 1:
             stage.bob.greet(MET, FINISHED, round=5)
-            await_that(lambda: links["ada"].heard["bob"] == 2)
+            await_that(lambda: links["ada"].arrivals["bob"] == 2)
         return receive(round, inbox)
 
     stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
@@ -264,10 +266,10 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
     (said,) = ada.send(0)
     neighbourhood.say([said])
     bob.greet(MET)
-    await_that(lambda: links["ada"].heard["bob"] == 1)
+    await_that(lambda: links["ada"].arrivals["bob"] == 1)
     assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
     neighbourhood.attend()
-    await_that(lambda: links["bob"].arrived == 2)  # a greeting, and this
+    await_that(lambda: links["bob"].arrivals.total() == 2)  # a greeting, and this
     received = links["bob"].receive("bob", 0, "round", ["ada"])
     assert same_message(received["ada"], said)
 
@@ -290,7 +292,7 @@ def test_a_mismatch_is_refused_by_name(
 ) -> None:
     stage = Stage(links, tmp_path / "ada", Timeouts(start=0.3))
     stage.bob.greet(MET, **changes)
-    await_that(lambda: links["ada"].heard["bob"] == 2)
+    await_that(lambda: links["ada"].arrivals["bob"] == 2)
     with pytest.raises(HandshakeError, match=text):
         stage.start().result(30)
     assert list(stage.ada.status().refused) == ["bob"]
@@ -400,7 +402,7 @@ def test_a_checkpoint_without_a_part_says_so(tmp_path: Path, part: str) -> None:
 def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
     links: dict[str, ZenohTransport], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pace = Timeouts(deadline=10, start=20, farewell=0)
+    timeouts = Timeouts(deadline=10, join=20, final=0)
     both = [
         PeerAgent(
             NOISED.node(NodeContext(agent, (other,), pilots(), 7, 3, ROUNDS, False)),
@@ -408,7 +410,7 @@ def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
             method=NOISED,
             epochs=1,
             out=tmp_path / agent.name,
-            pace=pace,
+            timeouts=timeouts,
         )
         for agent, other in zip(agents(), ("bob", "ada"), strict=False)
     ]

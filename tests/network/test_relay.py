@@ -71,12 +71,12 @@ def test_a_relay_joins_those_who_dial_it_and_keeps_their_names_apart(
         await_that(lambda: bool(session.info.links()))
         put(session, "a", "b", encode(message(1, "a")).data, MESSAGES)
         put(session, "c", "b", encode(message(1, "c")).data, MESSAGES)
-        await_that(lambda: peers["b"].heard["c"] == 1)  # under its own name it is heard
+        await_that(lambda: peers["b"].arrivals["c"] == 1)  # under its own name it is heard
         assert passed(peers, "a", "b", 2)
-        assert peers["b"].heard == {"a": 2, "c": 1}
+        assert peers["b"].arrivals == {"a": 2, "c": 1}
         peers["b"].send([message(3, "b", "c")])
         assert passed(peers, "b", "a", 3)
-        assert peers["c"].arrived == 0
+        assert peers["c"].arrivals.total() == 0
         relay.close()
         await_that(lambda: not peers["b"].present & set("ac"))
         if b_listens:

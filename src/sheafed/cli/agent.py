@@ -20,9 +20,8 @@ from sheafed.errors import InputError
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.peer_agent import PeerAgent, Timeouts
 from sheafed.transport.zenoh.credentials import Credentials
-from sheafed.transport.zenoh.refused_links import RefusedLinks
 from sheafed.transport.zenoh.relay import open_relay
-from sheafed.transport.zenoh.settings import import_zenoh
+from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
 from sheafed.transport.zenoh.transport import ZenohTransport
 
 Cert = Annotated[Path, typer.Option(help="the certificate; its common name is the agent's")]
@@ -55,8 +54,12 @@ def agent(
     ] = False,
     deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
     staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
-    start: Annotated[float, typer.Option(help="seconds for all neighbours to appear")] = 600.0,
-    farewell: Annotated[float, typer.Option(help="seconds for the absent at the end")] = 30.0,
+    join_timeout: Annotated[
+        float, typer.Option(help="seconds to wait for all neighbours before the first round")
+    ] = 600.0,
+    final_timeout: Annotated[
+        float, typer.Option(help="seconds to wait for absent neighbours in the last evaluation")
+    ] = 30.0,
     lease: Annotated[float, typer.Option(help="seconds after which a silent link is broken")] = 5.0,
     network: Network = "default",
     max_message: MaxMessage = 64,
@@ -64,44 +67,42 @@ def agent(
     seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
 ) -> None:
     """Run one agent: it trains with whichever of its neighbours are there."""
-    import_zenoh()
+    import_zenoh().init_log_from_env_or(LOG_LEVEL)
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     with GracefulShutdown(sys.exit) as ending:  # as long as there is nothing to save
         experiment = read_experiment(config, overrides or [], seed)
-        pace = Timeouts(deadline, staleness, start, farewell)
+        timeouts = Timeouts(
+            deadline=deadline, staleness=staleness, join=join_timeout, final=final_timeout
+        )
         torch.set_num_threads(experiment.training.threads)
         federation = build_single_agent(experiment, name)
         credentials = Credentials(cert, key, ca)
         node = build_single_node(federation, name, experiment.seed, _secret(out))
         ending.act = lambda: None  # until there is something to stop
-        with (
-            RefusedLinks() as refused,
-            # Closed at the end, since an open session would keep the process from ending.
-            closing(
-                ZenohTransport(
-                    name,
-                    node.neighbours,
-                    credentials=credentials,
-                    listen=listen or [],
-                    connect=connect or [],
-                    network=network,
-                    relays=relay or [],
-                    limit=max_message << 20,
-                    staleness=staleness,
-                    lease=lease,
-                )
-            ) as transport,
-        ):
+        # Closed at the end: an open session would keep the process from ending.
+        with closing(
+            ZenohTransport(
+                name,
+                node.neighbours,
+                credentials=credentials,
+                listen=listen or [],
+                connect=connect or [],
+                network=network,
+                relays=relay or [],
+                limit=max_message << 20,
+                staleness=staleness,
+                lease=lease,
+            )
+        ) as transport:
             edge = PeerAgent(
                 node,
                 transport,
                 method=federation.method,
                 epochs=experiment.training.epochs,
                 out=out,
-                pace=pace,
+                timeouts=timeouts,
                 evaluate_every=experiment.training.evaluate_every,
                 checkpoint_every=experiment.training.checkpoint_every,
-                refused_links=lambda: refused.count,
             )
             ending.act = edge.stop
             if ending.asked:
@@ -121,7 +122,7 @@ def relay(
     overrides: Overrides = None,
 ) -> None:
     """Carry messages between agents that can only dial out; TLS ends here."""
-    import_zenoh().try_init_log_from_env()
+    import_zenoh().init_log_from_env_or(LOG_LEVEL)
     names = agent_names(read_experiment(config, overrides or [], None))
     session = open_relay(
         names,

@@ -17,7 +17,7 @@ from sheafed.config.federation import build
 from sheafed.config.presets import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GracefulShutdown
-from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, Processes
+from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, LocalLauncher
 from sheafed.network.status import liveness, read_statuses
 from sheafed.network.summary import gather
 from sheafed.transport.zenoh.settings import import_zenoh
@@ -55,7 +55,7 @@ def up(
     options += [] if seed is None else ["--seed", str(seed)]
     with (
         GracefulShutdown(_interrupt) as ending,
-        Processes(config, graph, out, options, grace) as agents,
+        LocalLauncher(config, graph, out, options, grace) as agents,
     ):
         try:
             agents.start()

@@ -21,7 +21,7 @@ CERTIFICATES, LOG = "certificates", "log.txt"
 GRACE_SECONDS = 60.0
 
 
-class Processes:
+class LocalLauncher:
     """Starts `sheafed agent` per agent of a graph; ends those that still run when it is left.
 
     Args:
@@ -85,7 +85,7 @@ class Processes:
             for name, agent in self.running.items()
         }
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> LocalLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -54,7 +54,7 @@ class Neighbourhood:
     @property
     def awaited(self) -> frozenset[str]:
         """Whom to wait for: who is here, not ahead, and did not let the last deadline pass."""
-        heard = self.transport.heard
+        heard = self.transport.arrivals
         self._silent = {j: n for j, n in self._silent.items() if heard[j] == n}
         near = {j for j, hello_message in self.met.items() if hello_message.round <= self.round}
         return self.transport.present & near - self._silent.keys()
@@ -121,7 +121,7 @@ class Neighbourhood:
 
     def _leave_behind(self, round: int, neighbours: Collection[str], seconds: float) -> None:
         for j in neighbours:
-            self._silent[j] = self.transport.heard[j]
+            self._silent[j] = self.transport.arrivals[j]
             logger.warning(
                 "%s, round %d: %s is here but has not spoken in %.1f s; going on without it",
                 *(self.node.name, round, j, seconds),
@@ -133,7 +133,7 @@ class Neighbourhood:
         here, now = self.transport.present, time.monotonic()
         appeared, self._here = here - self._here, here
         known, strangers = set(self.met), set()
-        for neighbour, message in self.transport.greetings().items():
+        for neighbour, message in self.transport.announcements().items():
             if self._meet(neighbour, message) and message.fields.get(MET) is not True:
                 strangers.add(neighbour)
         unanswered = {
@@ -156,7 +156,7 @@ class Neighbourhood:
             j = message.receiver
             if j in neighbours:
                 fields = {**message.fields, **about, MET: j in self.met}
-                self.transport.greet([replace(message, round=self.round, fields=fields)])
+                self.transport.announce([replace(message, round=self.round, fields=fields)])
                 self._greeted[j] = time.monotonic()
 
     def _meet(self, neighbour: str, message: Message) -> bool:

@@ -12,7 +12,6 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +44,17 @@ class Timeouts:
         deadline: for neighbours that are there, in every round.
         staleness: an absent message is replaced by the last one of up to so many rounds ago, as
             far as the method can use it; 0 leaves the edge out.
-        start: for all neighbours to appear and begin, before the first round.
-        farewell: for neighbours that are away when training ends, to evaluate with them.
+        join: for all neighbours to appear and begin, before the first round.
+        final: for neighbours that are absent when training ends, to evaluate with them.
     """
 
     deadline: float = 10.0
     staleness: int = 2
-    start: float = 600.0
-    farewell: float = 30.0
+    join: float = 600.0
+    final: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("deadline", "staleness", "start", "farewell"):
+        for name in ("deadline", "staleness", "join", "final"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(
                     f"{name} must be a number of at least 0, got {getattr(self, name)!r}"
@@ -71,10 +70,9 @@ class PeerAgent:
         method: whose program that is.
         epochs: how long.
         out: a directory for metrics, checkpoint, weights, status and summary.
-        pace: how long to wait for others.
+        timeouts: how long to wait for others.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
-        refused_links: how many links were refused so far, for the status.
     """
 
     def __init__(
@@ -85,20 +83,18 @@ class PeerAgent:
         method: Method,
         epochs: int,
         out: Path,
-        pace: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         evaluate_every: int = 1,
         checkpoint_every: int | None = None,
-        refused_links: Callable[[], int] = lambda: 0,
     ) -> None:
         self.run = PeerRun(node, method, transport.ledger, epochs)
-        self.pace = pace or Timeouts()
+        self.timeouts = timeouts or Timeouts()
         self.out = out
         self.state: State = "waiting"
         self._node, self._exchange = node, transport
         self._neighbourhood = Neighbourhood(node, transport, self.run.total)
         self._evaluate_every = evaluate_every
         self._checkpoint_every = checkpoint_every or node.context.rounds_per_epoch
-        self._refused_links = refused_links
         self._last: dict[str, Message] = {}
         self._in_step = True
         self._stopping = False
@@ -148,8 +144,7 @@ class PeerAgent:
             present=sorted(present),
             absent=sorted(set(self._node.neighbours) - present),
             rejected=dict(self._exchange.rejected + Counter(self._node.rejected)),
-            strangers=dict(self._exchange.strangers),
-            refused_links=self._refused_links(),
+            unknown_peers=dict(self._exchange.unknown_peers),
             refused=dict(self._neighbourhood.refused),
         )
 
@@ -160,7 +155,7 @@ class PeerAgent:
         hood, everybody = self._neighbourhood, set(self._node.neighbours)
         hood.begin(self.run.rounds)
         began = quiet_since = time.monotonic()
-        patience = self.pace.start if fresh else self.pace.deadline
+        patience = self.timeouts.join if fresh else self.timeouts.deadline
         known = -1
         while not self._stopping:
             news, now = self._exchange.events, time.monotonic()
@@ -185,14 +180,14 @@ class PeerAgent:
         run, hood = self.run, self._neighbourhood
         self.state = "training"
         # Others may still be meeting theirs, so the first round waits as long as they may.
-        deadline = self.pace.start if fresh else self.pace.deadline
+        deadline = self.timeouts.join if fresh else self.timeouts.deadline
         while run.rounds < run.total and not self._stopping:
             hood.attend()
             self._catch_up()
             if run.rounds == run.total:
                 break
             self._round(run.rounds, deadline)
-            deadline = self.pace.deadline
+            deadline = self.timeouts.deadline
             run.rounds += 1
             run.seconds = time.monotonic() - started
             if self._is_due() and run.rounds < run.total and not self._stopping:
@@ -201,7 +196,7 @@ class PeerAgent:
                 run.save(self.out / CHECKPOINT)
         if not self._stopping and (run.last or {}).get("round") != run.total:
             hood.begin(run.total)
-            self._evaluate(patience=self.pace.farewell)
+            self._evaluate(patience=self.timeouts.final)
             self._part()
         run.seconds = time.monotonic() - started
         run.save(self.out / CHECKPOINT)
@@ -228,7 +223,7 @@ class PeerAgent:
         for j in missing & self._neighbourhood.met.keys():
             known = [m for m in (late.get(j), self._last.get(j)) if m is not None]
             latest = max(known, key=lambda m: m.round, default=None)
-            if latest is not None and round - latest.round <= self.pace.staleness:
+            if latest is not None and round - latest.round <= self.timeouts.staleness:
                 self._last[j] = latest
                 message = self._node.reuse(round, latest)
                 if message is not None:
@@ -258,7 +253,7 @@ class PeerAgent:
 
     def _evaluate(self, patience: float = 0.0) -> None:
         run = self.run
-        found = evaluate_here(self._neighbourhood, run.rounds - 1, self.pace.deadline, patience)
+        found = evaluate_here(self._neighbourhood, run.rounds - 1, self.timeouts.deadline, patience)
         if self._stopping:
             return  # nobody had time to answer
         record = {"epoch": run.epoch, "round": run.rounds, **found}
@@ -273,7 +268,7 @@ class PeerAgent:
         hood = self._neighbourhood
         hood.finished = True
         hood.greet(hood.met.keys())
-        end = time.monotonic() + self.pace.deadline
+        end = time.monotonic() + self.timeouts.deadline
         while time.monotonic() < end and not self._stopping:
             news = self._exchange.events
             hood.attend()

@@ -40,10 +40,8 @@ class Status:
     """Messages, by reason."""
     refused: dict[str, str] = field(default_factory=dict)
     """Neighbours that mean something else, and what."""
-    strangers: dict[str, int] = field(default_factory=dict)
-    """Links of certificates that name no neighbour."""
-    refused_links: int = 0
-    """Links without a certificate of the authority."""
+    unknown_peers: dict[str, int] = field(default_factory=dict)
+    """Links whose certificate is of the authority but names no neighbour, by common name."""
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)
 

@@ -24,6 +24,8 @@ Mode = Literal["peer", "client", "router"]
 ALIVE = "alive"
 _TOKENS = ["liveliness_token"]
 _WATCHES = ["declare_liveliness_subscriber", "liveliness_query"]
+LOG_LEVEL = "zenoh_link_tls=warn"
+"""What Zenoh logs unless RUST_LOG is set: links refused for lack of a trusted certificate."""
 OVERHEAD = 1 << 16
 """What Zenoh may add to a message of ours: its own header and the key."""
 

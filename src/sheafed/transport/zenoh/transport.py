@@ -28,7 +28,7 @@ from sheafed.transport.zenoh.settings import (
 if TYPE_CHECKING:
     import zenoh
 
-MESSAGES, GREETINGS = "message", "greeting"
+MESSAGES, ANNOUNCEMENTS = "message", "announcement"
 """The channels between two agents: what belongs to a round, and who one is and where."""
 FLUSH_SECONDS = 2.0
 LONGEST_WAIT = 1.0
@@ -83,16 +83,14 @@ class ZenohTransport:
         check_common_name(credentials.certificate, name)
         self.name = name
         self.neighbours = tuple(sorted(neighbours))
-        self.arrived = 0
-        """How many messages have come, good or bad."""
-        self.heard: Counter[str] = Counter()
-        """How many messages and greetings have come from each neighbour."""
-        self.strangers: Counter[str] = Counter()
-        """How often somebody connected whose certificate names no neighbour and no relay."""
+        self.arrivals: Counter[str] = Counter()
+        """How many messages and announcements have arrived from each neighbour, valid or not."""
+        self.unknown_peers: Counter[str] = Counter()
+        """Links whose certificate names neither a neighbour nor a relay, by common name."""
         self._network, self._limit = network, limit
         self._ledger = Ledger() if ledger is None else ledger
         self._box = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
-        self._greetings: dict[str, Message] = {}
+        self._announcements: dict[str, Message] = {}
         self._present: set[str] = set()
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
@@ -142,15 +140,15 @@ class ZenohTransport:
         """Encode, record and post the messages, in this order."""
         self._post(messages, MESSAGES)
 
-    def greet(self, messages: Iterable[Message]) -> None:
+    def announce(self, messages: Iterable[Message]) -> None:
         """Send messages of which, per neighbour, only the newest matters, whatever its round."""
-        self._post(messages, GREETINGS)
+        self._post(messages, ANNOUNCEMENTS)
 
-    def greetings(self) -> dict[str, Message]:
+    def announcements(self) -> dict[str, Message]:
         """Return the newest unread greeting of each neighbour that has sent any."""
         self._check_open()
         with self._news:
-            newest, self._greetings = self._greetings, {}
+            newest, self._announcements = self._announcements, {}
         return newest
 
     def barrier(self, round: int, kind: str) -> None:
@@ -252,15 +250,14 @@ class ZenohTransport:
             if channel == MESSAGES:
                 self._box.put(data, sender)
             else:
-                self._hear_greeting(sender, channel, data)
+                self._keep_announcement(sender, channel, data)
         with self._news:
-            self.arrived += 1
-            self.heard[sender] += 1
+            self.arrivals[sender] += 1
         self._happened()
 
-    def _hear_greeting(self, sender: str, channel: str, data: bytes) -> None:
+    def _keep_announcement(self, sender: str, channel: str, data: bytes) -> None:
         try:
-            if channel != GREETINGS:
+            if channel != ANNOUNCEMENTS:
                 raise MessageError("channel", f"there is no channel {channel!r} between agents")
             message = decode(data, self._limit)
             if message.receiver != self.name:
@@ -271,7 +268,7 @@ class ZenohTransport:
             self._box.reject(problem)
         else:
             with self._news:
-                self._greetings[sender] = message
+                self._announcements[sender] = message
 
     def _notice(self, sample: zenoh.Sample) -> None:
         neighbour = unquote(str(sample.key_expr).split("/")[-2])
@@ -286,8 +283,8 @@ class ZenohTransport:
     def _linked(self, event: zenoh.LinkEvent) -> None:
         other = event.link.auth_identifier
         if event.kind == self._zenoh.SampleKind.PUT and other not in self._known:
-            level = logging.DEBUG if self.strangers[str(other)] else logging.WARNING
-            self.strangers[str(other)] += 1
+            level = logging.DEBUG if self.unknown_peers[str(other)] else logging.WARNING
+            self.unknown_peers[str(other)] += 1
             text = "%s: %r has a certificate of the authority but is no neighbour; it is not heard"
             logger.log(level, text, self.name, other)
 
