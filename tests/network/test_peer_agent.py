@@ -290,7 +290,7 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
 def test_a_mismatch_is_refused_by_name(
     links: dict[str, ZenohTransport], tmp_path: Path, changes: dict[str, Any], text: str
 ) -> None:
-    stage = Stage(links, tmp_path / "ada", Timeouts(start=0.3))
+    stage = Stage(links, tmp_path / "ada", Timeouts(join=0.3))
     stage.bob.greet(MET, **changes)
     await_that(lambda: links["ada"].arrivals["bob"] == 2)
     with pytest.raises(HandshakeError, match=text):
@@ -335,7 +335,7 @@ def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) 
 def test_missing_neighbours_are_named_when_patience_ends(
     links: dict[str, ZenohTransport], tmp_path: Path
 ) -> None:
-    lonely = edge_agent(links, tmp_path, Timeouts(start=0.1))
+    lonely = edge_agent(links, tmp_path, Timeouts(join=0.1))
     with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
         lonely.train()
 
