@@ -2,8 +2,8 @@
 
     python benchmarks/bytes.py --out out/bytes
 
-Trains every variant on digits and on the MNIST pair, goes on where it was interrupted, and writes a
-table and a picture.
+Trains every variant on digits and on the MNIST pair and writes a table and a figure. An interrupted
+command continues where it stopped.
 """
 
 import argparse
@@ -14,10 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sheafed.bench.bytes import CASES
-from sheafed.reproduction.figures import save
-from sheafed.sweep.results import Row, tabulate, with_deviation
-from sheafed.sweep.runner import Runner
-from sheafed.sweep.trials import Trial
+from sheafed.reproduction.figures import save_figure
+from sheafed.sweep import Row, Runner, Trial, markdown_table, tabulate, with_deviation
 
 FULL, BYTE = "method.quantisation=none", "method.quantisation=int8"
 VARIANTS = {
@@ -37,7 +35,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="instead of each case's")
     given = parser.parse_args()
     figure = Figure(figsize=(9, 4), layout="constrained")
-    lines = ["| data | exchange | communication | private | MiB | fewer |", "|---" * 6 + "|"]
+    rows = []
     panels = figure.subplots(1, len(CASES))
     for axes, (name, (config, *settings)) in zip(panels, CASES.items(), strict=True):
         shorter = [f"training.epochs={given.epochs}"] if given.epochs else []
@@ -47,26 +45,26 @@ def main() -> None:
         with Runner(config, (*settings, *shorter), runs, given.jobs) as runner:
             runner.run(trials)
         table = tabulate(trials, runs)
-        lines += as_lines(name, table)
+        rows += as_rows(name, table)
         draw(axes, name, table)
     options = {"loc": "outside lower center", "ncols": 5, "fontsize": 8, "frameon": False}
     figure.legend(*panels[0].get_legend_handles_labels(), **options)
-    text = "\n".join(lines) + "\n"
+    headings = ["data", "exchange", "communication", "private", "MiB", "fewer"]
+    text = markdown_table(headings, rows)
     (given.out / "bytes.md").write_text(text)
-    save(figure, given.out, "bytes")
+    save_figure(figure, given.out, "bytes")
     print(text)
 
 
-def as_lines(name: str, table: Sequence[Row]) -> list[str]:
-    everything = table[0].mean["bytes_sent"] or 0
-    found = []
+def as_rows(name: str, table: Sequence[Row]) -> list[list[str]]:
+    most = table[0].mean["bytes_sent"] or 0
+    rows = []
     for label, row in zip(VARIANTS, table, strict=True):
         sent = row.mean["bytes_sent"] or 1
         keys = ("communication_accuracy", "private_accuracy")
         cells = [with_deviation(row.mean[key], row.deviation[key]) for key in keys]
-        amount = f"{sent / 2**20:.2f} | {everything / sent:.1f} times"
-        found.append(f"| {name} | {label} | {' | '.join(cells)} | {amount} |")
-    return found
+        rows.append([name, label, *cells, f"{sent / 2**20:.2f}", f"{most / sent:.1f} times"])
+    return rows
 
 
 def draw(axes: Axes, name: str, table: Sequence[Row]) -> None:

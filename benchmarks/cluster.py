@@ -43,7 +43,7 @@ def main() -> None:
                 outcomes.add(tuple((out / name).read_bytes() for name in SAME))
     first = times[arguments.processes[0]]
     table = Table(
-        title=f"preset network, one epoch, {arguments.repeats} interleaved repeats",
+        title=f"preset fifteen, one epoch, {arguments.repeats} interleaved repeats",
         caption="identical metrics and weights" if len(outcomes) == 1 else "RESULTS DIFFER",
     )
     for heading in ("processes", "seconds", "ratio to the first", "lowest to highest ratio"):

@@ -1,18 +1,25 @@
-"""The paper's agents and data at full size: what the README's tables at full size come from.
+"""The paper's agents and data at full size: the source of the tables at full size.
 
-    python benchmarks/full_size.py network pair-64 pair-16 --out out/full
+    python benchmarks/full_size.py fifteen pair-64 pair-16 --out out/full
 
-Hours on two cores; goes on where it was interrupted. Penalties are those that validation data
-chose in `sheafed reproduce bottleneck` (quick), and the default for the network.
+Takes hours on two cores; an interrupted command continues where it stopped. Penalties are those
+that the validation score chose in `sheafed reproduce bottleneck` (quick), and the default for the
+fifteen agents.
 """
 
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from sheafed.sweep.results import Row, tabulate, with_deviation
-from sheafed.sweep.runner import Runner
-from sheafed.sweep.trials import Overrides, Trial
+from sheafed.sweep import (
+    Overrides,
+    Row,
+    Runner,
+    Trial,
+    markdown_table,
+    tabulate,
+    with_deviation,
+)
 
 
 @dataclass(frozen=True)
@@ -26,20 +33,20 @@ class Case:
     degree_weighted: bool = False
 
 
-def way(name: str, penalty: str | None = None, *more: str) -> Overrides:
+def method(name: str, penalty: str | None = None, *more: str) -> Overrides:
     chosen = () if penalty is None else (f"method.penalty={penalty}",)
     return (f"method.name={name}", *more, *chosen)
 
 
-BELIEFS = "method.distillation={}"
+DISTILLATION = "method.distillation={}"
 CASES = {
     "fifteen": Case(
         "fifteen",
         ("training.epochs=30", "training.evaluate_every=10"),
         {
-            "non-cooperative": way("non-cooperative"),
-            "Sheaf-FRL": way("sheaf-frl"),
-            "Sheaf-FRL with distillation": way("sheaf-frl", None, BELIEFS),
+            "non-cooperative": method("non-cooperative"),
+            "Sheaf-FRL": method("sheaf-frl"),
+            "Sheaf-FRL with distillation": method("sheaf-frl", None, DISTILLATION),
         },
         seeds=(0,),
         degree_weighted=True,
@@ -53,22 +60,22 @@ CASES = {
             "training.evaluate_every=10",
         ),
         {
-            "non-cooperative": way("non-cooperative"),
-            "Sheaf-FMTL": way("sheaf-fmtl", "1e-3"),
-            "ComFed": way("comfed", "1e-2", "method.projection=64"),
-            "FedProto": way("fedproto", "1e-1"),
-            "FedMuscle": way("fedmuscle", "1e-3"),
-            "Sheaf-FRL": way("sheaf-frl", "1e-2"),
-            "Sheaf-FRL with distillation": way("sheaf-frl", "1e-1", BELIEFS),
+            "non-cooperative": method("non-cooperative"),
+            "Sheaf-FMTL": method("sheaf-fmtl", "1e-3"),
+            "ComFed": method("comfed", "1e-2", "method.projection=64"),
+            "FedProto": method("fedproto", "1e-1"),
+            "FedMuscle": method("fedmuscle", "1e-3"),
+            "Sheaf-FRL": method("sheaf-frl", "1e-2"),
+            "Sheaf-FRL with distillation": method("sheaf-frl", "1e-1", DISTILLATION),
         },
     ),
     "pair-16": Case(
         "pair",
         ("model.bottleneck=16", "training.epochs=20", "training.evaluate_every=20"),
         {
-            "non-cooperative": way("non-cooperative"),
-            "Sheaf-FRL": way("sheaf-frl", "1e-1"),
-            "Sheaf-FRL with distillation": way("sheaf-frl", "1e-3", BELIEFS),
+            "non-cooperative": method("non-cooperative"),
+            "Sheaf-FRL": method("sheaf-frl", "1e-1"),
+            "Sheaf-FRL with distillation": method("sheaf-frl", "1e-3", DISTILLATION),
         },
     ),
 }
@@ -82,10 +89,9 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.cases:
         case = CASES[name]
-        trials = [Trial(way, (), seed) for way in case.methods.values() for seed in case.seeds]
+        trials = [Trial(m, (), seed) for m in case.methods.values() for seed in case.seeds]
         with Runner(case.config, case.settings, given.out / name, given.jobs) as runner:
-            for trial in trials:
-                runner.check(trial)
+            runner.check(trials)
             runner.run(trials)
         text = as_markdown(case, tabulate(trials, given.out / name))
         (given.out / f"{name}.md").write_text(text)
@@ -98,13 +104,13 @@ def as_markdown(case: Case, table: list[Row]) -> str:
         "private": "private_accuracy",
         "communication, fair": f"communication_accuracy{suffix}",
         "as in paper": f"as_in_paper{suffix}",
-        "oracle_accuracy": f"oracle_accuracy{suffix}",
+        "oracle": f"oracle_accuracy{suffix}",
     }
-    lines = [f"| method | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
-    for name, row in zip(case.methods, table, strict=True):
-        cells = [with_deviation(row.mean[key], row.deviation[key]) for key in columns.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [name, *(with_deviation(row.mean[key], row.deviation[key]) for key in columns.values())]
+        for name, row in zip(case.methods, table, strict=True)
+    ]
+    return markdown_table(["method", *columns], rows)
 
 
 if __name__ == "__main__":

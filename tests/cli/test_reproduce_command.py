@@ -6,12 +6,12 @@ from sheafed.reproduction import tradeoff
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """The table of costs, for three small agents on digits."""
+    """tab:tradeoff for three small agents on digits."""
     config = tmp_path / "three.toml"
     config.write_text('[data]\npilot_fraction = 0.15\n[model]\nmembers = ["bo", "dee", "eli"]\n')
 
     def plan(seeds):
-        return tradeoff.Plan("quick", str(config), (), rounds=2, seeds=tuple(seeds))
+        return tradeoff.TradeoffPlan("quick", str(config), (), rounds=2, seeds=tuple(seeds))
 
     monkeypatch.setitem(reproduction.PLANS, ("tradeoff", "quick"), plan)
 
@@ -21,9 +21,9 @@ def test_a_table_with_one_command(run, tiny, tmp_path):
     assert code == 0
     for ending in ("png", "pdf", "csv", "md", "txt"):
         assert (tmp_path / "r" / f"tradeoff.{ending}").stat().st_size > 100
-    paragraph = (tmp_path / "r" / "tradeoff.txt").read_text().strip()
-    assert "with seeds 3," in paragraph
-    assert paragraph in printed
+    description = (tmp_path / "r" / "tradeoff.txt").read_text().strip()
+    assert "with seeds 3," in description
+    assert description in printed
     assert "heterogeneous" in printed
 
 
@@ -37,8 +37,8 @@ def test_a_table_with_one_command(run, tiny, tmp_path):
         (["shift"], "--out"),
     ],
 )
-def test_what_cannot_be_asked_for(run, tmp_path, arguments, complaint):
-    code, _, said = run("reproduce", *arguments)
+def test_bad_arguments_write_nothing(run, tmp_path, arguments, complaint):
+    code, _, error = run("reproduce", *arguments)
     assert code == 2
-    assert complaint in said
+    assert complaint in error
     assert not (tmp_path / "r").exists()

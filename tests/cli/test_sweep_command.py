@@ -49,7 +49,7 @@ def test_a_row_without_the_chosen_key_and_one_with(sweep, tmp_path, in_process):
     assert len(list((tmp_path / "s").glob("name=comfed_penalty=0.1-*"))) == 1
     code, _, complaint = sweep(*command[:-2], "--choose", "method.penalty=0.1")
     assert code == 2
-    assert "method.penalty cannot be chosen: non-cooperative has no such option" in complaint
+    assert "method.penalty cannot be chosen: unknown option of non-cooperative" in complaint
 
 
 def test_a_search_goes_on_with_its_runs(sweep, tmp_path, in_process):

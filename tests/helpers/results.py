@@ -1,15 +1,15 @@
-"""Runs that have ended with figures of our choice."""
+"""Runs that have finished with results of our choice."""
 
 import json
 
-from sheafed.sweep.results import FIGURES
+from sheafed.sweep.results import COLUMNS
 
 
-def finish(trial, out, score, **figures):
-    """Pretend that a run has ended with these figures."""
+def finish(trial, out, score, **results):
+    """Write the directory of a run that has finished with these results."""
     directory = out / trial.directory
     directory.mkdir(parents=True)
     record = {} if score is None else {"validation_score": score}
     (directory / "metrics.jsonl").write_text(json.dumps(record) + "\n")
-    summary = dict.fromkeys(FIGURES, 0.0) | {"edges": [], "agents": {}} | figures
+    summary = dict.fromkeys(COLUMNS, 0.0) | {"edges": [], "agents": {}} | results
     (directory / "summary.json").write_text(json.dumps(summary))

@@ -8,10 +8,15 @@ from dataclasses import replace
 import pytest
 
 from sheafed.errors import ConfigError
-from sheafed.reproduction import accuracy_figure, shift
-from sheafed.reproduction.accuracies import as_csv, as_markdown, points
-from sheafed.reproduction.figures import draw
-from sheafed.reproduction.plan import BELIEFS, COMFED, NON_COOPERATIVE, SHEAF_FRL
+from sheafed.reproduction import shift
+from sheafed.reproduction.accuracies import as_csv, as_markdown, read_points, reproduce
+from sheafed.reproduction.figures import draw_accuracies
+from sheafed.reproduction.plan import (
+    COMFED,
+    NON_COOPERATIVE,
+    SHEAF_FRL,
+    SHEAF_FRL_DISTILLATION,
+)
 from sheafed.sweep.results import read_summary
 from sheafed.sweep.trials import Trial
 from tests.helpers.figures import assert_drawn
@@ -37,7 +42,7 @@ def table(out):
 
 def test_from_nothing_to_all_files_and_again(plan, tmp_path, in_process, capsys):
     out = tmp_path / "out"
-    text = accuracy_figure(plan, out, jobs=1)
+    text = reproduce(plan, out, jobs=1)
     # Two values, of which each has one run without a penalty and two with, then the other seed.
     assert len(in_process) == 2 * (1 + 2) + 2 * 2
     assert "6 runs, 0 done" in capsys.readouterr().out
@@ -73,16 +78,16 @@ def test_from_nothing_to_all_files_and_again(plan, tmp_path, in_process, capsys)
     before = {path: path.read_bytes() for path in out.glob("shift.*")}
     in_process.clear()
     (out / "runs" / first[0].directory / "summary.json").unlink()
-    accuracy_figure(plan, out, jobs=1)
+    reproduce(plan, out, jobs=1)
     assert in_process == [first[0]]
     assert {path: path.read_bytes() for path in out.glob("shift.*")} == before
     with pytest.raises(ConfigError, match="run with another config"):
-        accuracy_figure(replace(plan, settings=("training.epochs=2",)), out, jobs=1)
+        reproduce(replace(plan, settings=("training.epochs=2",)), out, jobs=1)
 
 
 def fill(plan, runs, scores):
-    """Pretend that a search has ended with these scores by candidate; None has failed."""
-    for trial in plan.search():
+    """Write finished candidate runs with these scores; None has failed."""
+    for trial in plan.candidate_trials():
         score = scores.get(trial.candidate, 0.5)
         if score is not None:
             finish(trial, runs, score, private_accuracy=1 - score)
@@ -95,35 +100,37 @@ def test_validation_chooses_with_the_first_seed_only(plan, tmp_path):
         variant = plan.variant(SHEAF_FRL, value)
         finish(Trial(variant, strong, 1), tmp_path, 0.0, private_accuracy=0.5)
         finish(Trial(variant, weak, 1), tmp_path, 1.0, private_accuracy=0.9)
-    found = [p for p in points(plan, tmp_path) if p.curve == SHEAF_FRL]
+    found = [p for p in read_points(plan, tmp_path) if p.curve == SHEAF_FRL]
     assert [p.penalty for p in found] == ["1e-1", "1e-1"]
     assert found[0].row.mean["private_accuracy"] == pytest.approx((0.3 + 0.5) / 2)
 
 
-def test_a_row_of_failures_is_told_and_the_others_are_kept(plan, tmp_path):
-    plan = replace(plan, seeds=(0,), curves=(NON_COOPERATIVE, COMFED, SHEAF_FRL, BELIEFS))
+def test_failed_rows_are_shown_and_the_others_are_kept(plan, tmp_path):
+    plan = replace(
+        plan, seeds=(0,), curves=(NON_COOPERATIVE, COMFED, SHEAF_FRL, SHEAF_FRL_DISTILLATION)
+    )
     fill(plan, tmp_path, {("method.penalty=1e-1",): None})
-    for trial in plan.search():
+    for trial in plan.candidate_trials():
         if trial.variant == plan.variant(COMFED, "0.9") and trial.candidate:
             path = tmp_path / trial.directory
             path.mkdir(parents=True, exist_ok=True)
             (path / "summary.json").unlink(missing_ok=True)
             (path / "failure.txt").write_text("error: agent 'bo', round 7: not finite")
-    found = points(plan, tmp_path)
+    found = read_points(plan, tmp_path)
     markdown, numbers = as_markdown(plan, found), as_csv(plan, found)
     assert "| 0.9 | ComFed | failed | - | - | - | - | 0 |" in markdown
     assert "method.penalty=1e-2 seed=0: error: agent 'bo', round 7: not finite" in markdown
     assert "| 0.9 | Sheaf-FRL | 0.500 |" in markdown
     assert "0.9,ComFed,,,,,,,,,,0,2\n" in numbers
     assert {p.penalty for p in found if p.row and p.curve != NON_COOPERATIVE} == {"1e-2"}
-    drawn = draw(plan, found, "a note").axes[0]
+    drawn = draw_accuracies(plan, found, "a subtitle").axes[0]
     assert len(drawn.containers) == 4  # ComFed still has its point at 0.3
     assert [list(c[0].get_xdata()) for c in drawn.containers][1] == [0.3]
 
 
 def test_the_figure_shows_the_table(plan, tmp_path):
-    plan = replace(plan, seeds=(0,), curves=(NON_COOPERATIVE, BELIEFS))
-    for number, trial in enumerate(plan.search()):
+    plan = replace(plan, seeds=(0,), curves=(NON_COOPERATIVE, SHEAF_FRL_DISTILLATION))
+    for number, trial in enumerate(plan.candidate_trials()):
         paper = {"communication_accuracy_degree_weighted": 0.2 + number / 100}
         finish(
             trial,
@@ -133,9 +140,9 @@ def test_the_figure_shows_the_table(plan, tmp_path):
             communication_accuracy_degree_weighted=0.4 + number / 100,
             whitenings={} if trial.candidate else {"as-in-paper": paper},
         )
-    found = points(plan, tmp_path)
-    left, right = draw(plan, found, "quick: a note").axes
-    assert left.figure.get_suptitle() == "quick: a note"
+    found = read_points(plan, tmp_path)
+    left, right = draw_accuracies(plan, found, "quick: a subtitle").axes
+    assert left.figure.get_suptitle() == "quick: a subtitle"
     styles = [c[0].get_linestyle() for c in right.containers]
     assert styles == ["-", ":", "--"]
     for axes, key in ((left, "private_accuracy"), (right, columns_fair(plan))):
@@ -155,7 +162,7 @@ def test_a_candidate_that_diverges_is_not_chosen(plan, tmp_path, in_process):
         plan, values=("0.5",), curves=(SHEAF_FRL,), penalties=("1e-2", "1e30"), seeds=(0,)
     )
     out = tmp_path / "out"
-    accuracy_figure(plan, out, jobs=1)
+    reproduce(plan, out, jobs=1)
     (row,) = table(out)
     assert (row["penalty"], row["failed_runs"]) == ("1e-2", "1")
     assert "method.penalty=1e30 seed=0:" in (out / "shift.md").read_text()

@@ -1,6 +1,7 @@
 """Memory formulas against tensors that exist, and measured runs."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from sheafed.graphs import class_overlap
 from sheafed.models import build_encoder, build_head
 from sheafed.reproduction import memory
 from sheafed.reproduction.memory import (
-    Plan,
+    MemoryPlan,
     available_memory,
     dense_bytes,
     parameter_counts,
@@ -26,7 +27,7 @@ GAMMAS = (1e-4, 3e-3, 2e-2)
 @pytest.fixture
 def plan(three):
     settings = ("method.name=sheaf-fmtl", "method.every=1")
-    return Plan("quick", three, settings, ("1e-3", "1e-2"), seed=0)
+    return MemoryPlan("quick", three, settings, ("1e-3", "1e-2"), seed=0)
 
 
 def trained(config, gamma, rounds):
@@ -102,10 +103,10 @@ def test_measured_runs_and_files(plan, tmp_path, in_process):
     assert in_process == []
 
 
-def test_a_run_that_exceeds_its_bound_is_crossed(plan, tmp_path):
-    small = Plan(plan.scale, plan.config, plan.settings, ("1e-3",), 0, bound=300 * 2**20)
+def test_a_run_that_exceeds_its_bound_is_marked(plan, tmp_path):
+    small = replace(plan, gammas=("1e-3",), bound=300 * 2**20)
     memory.reproduce(small, tmp_path)
-    assert "| stopped at its bound |" in (tmp_path / "memory.md").read_text()
+    assert "| exceeded its bound |" in (tmp_path / "memory.md").read_text()
     assert (tmp_path / "memory.csv").read_text().rstrip().endswith(",,true")
     assert_drawn(tmp_path, "memory")
 

@@ -1,10 +1,10 @@
-"""The plans of the paper's two figures of accuracies, and what is said about them."""
+"""The plans of the paper's two figures of accuracies, and their descriptions."""
 
 import pytest
 
 from sheafed.config.federation import agent_names
 from sheafed.reproduction import bottleneck, shift
-from sheafed.reproduction.captions import note, paragraph
+from sheafed.reproduction.captions import description, subtitle
 
 SEEDS = (4, 5, 6)
 
@@ -21,20 +21,20 @@ SEEDS = (4, 5, 6)
 )
 def test_the_number_of_runs(make, searched, rows):
     plan = make(SEEDS)
-    search = plan.search()
-    assert len(search) == searched
-    assert {t.seed for t in search} == {4}
-    one_each = list({t.variant: t for t in search}.values())
+    candidates = plan.candidate_trials()
+    assert len(candidates) == searched
+    assert {t.seed for t in candidates} == {4}
+    one_each = list({t.variant: t for t in candidates}.values())
     assert len(one_each) == rows
     again = plan.repetitions(one_each)
     assert len(again) == 2 * rows
     assert {t.seed for t in again} == {5, 6}
-    assert len({t.directory for t in [*search, *again]}) == searched + 2 * rows
+    assert len({t.directory for t in [*candidates, *again]}) == searched + 2 * rows
 
 
 def test_the_paper_scale_follows_the_appendix():
     plan = shift.paper(SEEDS)
-    experiment = plan.experiment(plan.search()[-1].overrides)
+    experiment = plan.experiment(plan.candidate_trials()[-1].overrides)
     assert len(agent_names(experiment)) == 15
     assert (experiment.training.epochs, experiment.training.max_grad_norm) == (100, 1.0)
     assert (
@@ -44,7 +44,7 @@ def test_the_paper_scale_follows_the_appendix():
     ) == ("mnist", 1, 0.1)
     assert experiment.data.shift == 0.9
     plan = bottleneck.paper(SEEDS)
-    experiments = [plan.experiment(t.overrides) for t in plan.search()]
+    experiments = [plan.experiment(t.overrides) for t in plan.candidate_trials()]
     assert {e.training.epochs for e in experiments} == {20}
     assert {e.training.max_grad_norm for e in experiments} == {None}
     assert {e.data.shift for e in experiments} == {0.7}
@@ -62,14 +62,14 @@ def test_penalties_span_the_interval_of_the_paper():
 
 
 @pytest.mark.parametrize("make", [shift.quick, shift.paper, bottleneck.quick, bottleneck.paper])
-def test_the_words_are_those_of_the_plan(make):
+def test_the_description_follows_from_the_plan(make):
     plan = make(SEEDS)
-    text = paragraph(plan, [100, 2300])
-    experiment = plan.experiment(plan.search()[0].overrides)
-    told = [
+    text = description(plan, [100, 2300])
+    experiment = plan.experiment(plan.candidate_trials()[0].overrides)
+    expected = [
         f"at scale {plan.scale}.",
-        f"{100 * experiment.data.train_fraction:g}% of each agent's training samples were used "
-        "(100 to 2,300 ",
+        f"{100 * experiment.data.train_fraction:g}% of each agent's training samples were used ",
+        "(100 to 2,300 per agent)",
         f"{len(agent_names(experiment))} of the family",
         f"{plan.axis} = {', '.join(plan.values)}.",
         f"{experiment.training.epochs} epochs",
@@ -79,14 +79,14 @@ def test_the_words_are_those_of_the_plan(make):
         "1 torch thread(s)",
         "Without a lambda: Non-cooperative.",
     ]
-    for words in told:
+    for words in expected:
         assert words in text
     for curve in plan.curves:
         assert curve.label in text
     assert ("does not list its values of s" in text) == (make is shift.paper)
 
 
-def test_the_note_on_the_figure():
-    assert note(shift.quick((0, 1, 2))) == (
+def test_the_subtitle_of_the_figure():
+    assert subtitle(shift.quick((0, 1, 2))) == (
         "quick: 5 agents, 6.5% of the training data of mnist, 10 epochs, 3 seeds"
     )

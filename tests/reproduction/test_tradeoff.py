@@ -8,7 +8,13 @@ import pytest
 from sheafed.config.federation import build
 from sheafed.errors import ConfigError
 from sheafed.reproduction import tradeoff
-from sheafed.reproduction.tradeoff import Plan, cost, decompositions, floats_sent, measure
+from sheafed.reproduction.tradeoff import (
+    TradeoffPlan,
+    decompositions,
+    floats_sent,
+    measure,
+    svd_operations,
+)
 from tests.helpers.figures import assert_drawn
 
 K = 24
@@ -16,7 +22,7 @@ K = 24
 
 @pytest.fixture
 def plan(three):
-    return Plan("quick", three, (f"method.pilots_per_round={K}",), rounds=4, seeds=(0, 1))
+    return TradeoffPlan("quick", three, (f"method.pilots_per_round={K}",), rounds=4, seeds=(0, 1))
 
 
 def test_the_formulas_by_hand():
@@ -24,11 +30,11 @@ def test_the_formulas_by_hand():
     assert floats_sent("standard", 5, [3, 4], [7], 10) == 3 * 5 * 10
     assert floats_sent("strict", 5, [3, 4], [7], 10) == 2 * 5 * 10 + 7 * 10
     standard = decompositions("standard", False, 5, [3, 4], [7])
-    assert cost(standard) == 5 * (3**2 + 4**2) + 5**2 * 7
+    assert svd_operations(standard) == 5 * (3**2 + 4**2) + 5**2 * 7
     strict = decompositions("strict", False, 5, [3, 4], [7])
-    assert cost(strict) == 2 * 5**3 + 5**2 * 7
-    assert cost(decompositions("standard", True, 5, [5, 5], [5])) == 5**3
-    assert cost(decompositions("strict", True, 5, [5, 5], [5])) == 3 * 5**3
+    assert svd_operations(strict) == 2 * 5**3 + 5**2 * 7
+    assert svd_operations(decompositions("standard", True, 5, [5, 5], [5])) == 5**3
+    assert svd_operations(decompositions("strict", True, 5, [5, 5], [5])) == 3 * 5**3
 
 
 @pytest.mark.parametrize("sizes", tradeoff.SIZES)
@@ -37,7 +43,7 @@ def test_the_ledger_and_the_solvers_agree_with_the_formulas(plan, sizes, privacy
     found = measure(plan.experiment(sizes, privacy, 0), rounds=4)
     assert len({a["dimension"] for a in found.values()}) == (3 if sizes == "heterogeneous" else 1)
     for agent in found.values():
-        for key in ("bytes", "decompositions", "cost"):
+        for key in ("bytes", "decompositions", "operations"):
             assert agent[key] == agent[f"{key}_formula"] > 0 or key != "bytes"
         assert agent["seconds"] > 0 or agent["decompositions"] == 0
 
@@ -88,5 +94,5 @@ def test_what_the_formulas_do_not_cover_is_refused(plan, option):
 
 
 def test_turns_need_an_even_number_of_rounds(plan):
-    with pytest.raises(ConfigError, match="must be even, got 3"):
+    with pytest.raises(ConfigError, match="must be even.*got 3"):
         replace(plan, rounds=3)

@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from sheafed.errors import DataFormatError, SweepError
-from sheafed.sweep.results import as_csv, as_markdown, average, is_done, tabulate
+from sheafed.sweep.results import as_csv, as_markdown, average, is_finished, tabulate
 from sheafed.sweep.trials import Trial
 from tests.helpers.results import finish
 
@@ -34,7 +34,7 @@ def test_a_candidate_that_did_not_finish_is_not_chosen(tmp_path):
         tabulate([bad], tmp_path)
 
 
-def test_both_whitenings_and_the_ceiling_over_edges(tmp_path):
+def test_both_whitenings_and_the_oracle_accuracy_over_edges(tmp_path):
     trial = Trial((), (), 0)
     private = {"communication_accuracy": 0.3, "communication_accuracy_degree_weighted": 0.2}
     edges = [{"oracle_accuracy": 0.5}, {"oracle_accuracy": 0.9}, {"oracle_accuracy": None}]
@@ -51,9 +51,9 @@ def test_both_whitenings_and_the_ceiling_over_edges(tmp_path):
 def test_the_table_in_both_forms(tmp_path):
     trials = [Trial((f"data.shift={s}",), (), 0) for s in (0.3, 0.7)]
     for number, trial in enumerate(trials):
-        assert not is_done(trial, tmp_path)
+        assert not is_finished(trial, tmp_path)
         finish(trial, tmp_path, None, private_accuracy=0.8 + number / 10, bytes_sent=2**20)
-        assert is_done(trial, tmp_path)
+        assert is_finished(trial, tmp_path)
     rows = tabulate(trials, tmp_path)
     read = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert [r["variant"] for r in read] == ["data.shift=0.3", "data.shift=0.7"]
@@ -61,6 +61,20 @@ def test_the_table_in_both_forms(tmp_path):
     assert read[1]["private_accuracy_sd"] == ""
     assert "| data.shift=0.7 | 0.900 |" in as_markdown(rows)
     assert "| 1.0 |" in as_markdown(rows)
+
+
+def test_any_override_survives_the_csv(tmp_path):
+    variants = [
+        ('model.members=["agent-02", "agent-05"]', "data.split=[0.8, 0.1, 0.1]"),
+        ("method.distillation={}", "data.name='a \"quoted\", name'"),
+    ]
+    candidate = ('data.name="x,y | z"',)
+    trials = [Trial(variant, candidate, 0) for variant in variants]
+    for trial in trials:
+        finish(trial, tmp_path, 0.5)
+    headings, *rows = csv.reader(io.StringIO(as_csv(tabulate(trials, tmp_path))))
+    assert [len(row) for row in rows] == [len(headings)] * 2
+    assert [row[:2] for row in rows] == [[" ".join(v), candidate[0]] for v in variants]
 
 
 def test_choosing_needs_validation_data(tmp_path):

@@ -1,4 +1,4 @@
-"""Processes of their own: what they leave behind, and how they are stopped."""
+"""Trials in processes of their own: their files, their lock, and how they are stopped."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 from sheafed.config.experiment import CONFIG
 from sheafed.errors import ConfigError, SweepError
-from sheafed.sweep.results import is_done
-from sheafed.sweep.runner import FAILURE, Runner, failure
+from sheafed.sweep.results import is_finished
+from sheafed.sweep.runner import FAILURE, Runner, read_failure
 from sheafed.sweep.trials import Trial
 
 
@@ -24,25 +24,25 @@ def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     printed = capsys.readouterr().out
     assert "1/2" in printed
     assert "2/2" in printed
-    assert is_done(good, runner.out)
-    assert failure(good, runner.out) is None
-    assert "no data set named 'cifar'" in failure(bad, runner.out)
+    assert is_finished(good, runner.out)
+    assert read_failure(good, runner.out) is None
+    assert "no data set named 'cifar'" in read_failure(bad, runner.out)
     summary = json.loads((runner.out / good.directory / "summary.json").read_text())
     assert {edge["oracle_accuracy"] for edge in summary["edges"]} == {None}
 
 
 def test_runs_of_another_config_are_not_mixed_in(tmp_path, three):
     trial, runner = Trial((), (), 0), Runner(three, [], tmp_path, 1)
-    runner.check(trial)
+    runner.check([trial])
     directory = tmp_path / trial.directory
     directory.mkdir(parents=True)
     (directory / CONFIG).write_text(runner.experiment(trial.overrides).model_dump_json())
-    runner.check(trial)
+    runner.check([trial])
     with pytest.raises(ConfigError, match="seed-0 was run with another config"):
-        Runner(three, ["training.epochs=3"], tmp_path, 1).check(trial)
+        Runner(three, ["training.epochs=3"], tmp_path, 1).check([trial])
     (directory / CONFIG).write_text('{"a key of another version": 1}')
     with pytest.raises(ConfigError, match="seed-0 was run with another config"):
-        runner.check(trial)
+        runner.check([trial])
 
 
 def test_one_command_at_a_time_also_after_the_first_was_killed(tmp_path, three):
@@ -53,7 +53,7 @@ def test_one_command_at_a_time_also_after_the_first_was_killed(tmp_path, three):
             [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(first._lock,)
         )
     # The first has gone, what it started has not.
-    with pytest.raises(SweepError, match="has left behind"):
+    with pytest.raises(SweepError, match="left behind"):
         Runner(three, [], tmp_path, 1).__enter__()
     heir.communicate(b"\n")
     with Runner(three, [], tmp_path, 1):
@@ -81,13 +81,13 @@ def test_an_interruption_stops_the_processes_and_is_no_failure(tmp_path, three, 
         with pytest.raises(KeyboardInterrupt):
             runner.map(work, [None, endless])
     assert children[0].returncode != 0
-    assert not is_done(endless, runner.out)
-    assert failure(endless, runner.out) is None
+    assert not is_finished(endless, runner.out)
+    assert read_failure(endless, runner.out) is None
 
 
 def test_a_bound_on_memory(tmp_path, three):
     trial = Trial((), (), 0)
     with Runner(three, [], tmp_path / "s", 1, memory=200 * 2**20) as runner:
         runner.run([trial])
-    assert not is_done(trial, runner.out)
-    assert failure(trial, runner.out)
+    assert not is_finished(trial, runner.out)
+    assert read_failure(trial, runner.out)

@@ -9,13 +9,11 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from sheafed.cli.sweep import parse_seeds
-from sheafed.reproduction import reproduce as write
+from sheafed import reproduction
+from sheafed.sweep import parse_seeds
 
 
 class Name(StrEnum):
-    """What can be reproduced."""
-
     SHIFT = "shift"
     BOTTLENECK = "bottleneck"
     MEMORY = "memory"
@@ -23,25 +21,25 @@ class Name(StrEnum):
 
 
 class Scale(StrEnum):
-    """How large."""
-
     QUICK = "quick"
     PAPER = "paper"
 
 
 def reproduce(
     name: Annotated[Name, typer.Argument(help="which figure or table")],
-    out: Annotated[Path, typer.Option(help="directory for the runs and what comes of them")],
+    out: Annotated[Path, typer.Option(help="directory for the runs, the figure and the tables")],
     scale: Annotated[
         Scale, typer.Option(help="quick: within half an hour on two cores; paper: days")
     ] = Scale.QUICK,
     jobs: Annotated[
         int, typer.Option(min=1, help="runs at a time, one thread each; all cores by default")
     ] = os.cpu_count() or 1,
-    seeds: Annotated[str, typer.Option(help="comma-separated; the first chooses lambda")] = "0,1,2",
+    seeds: Annotated[
+        str, typer.Option(help="comma-separated; lambda is chosen with the first")
+    ] = "0,1,2",
 ) -> None:
     """Run what is missing of a figure or table of the paper, then draw and tabulate it."""
-    text = write(name.value, scale.value, out, parse_seeds(seeds), jobs)
+    text = reproduction.reproduce(name.value, scale.value, out, parse_seeds(seeds), jobs)
     Console().print(Markdown((out / f"{name}.md").read_text()))
     print(text)
     print(f"wrote {out / name}.png, .pdf, .csv, .md and .txt")

@@ -10,15 +10,22 @@ from rich.markdown import Markdown
 
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import SweepError
-from sheafed.sweep.results import as_csv, as_markdown, is_done, tabulate
-from sheafed.sweep.runner import Runner, failure
+from sheafed.sweep.results import as_csv, as_markdown, is_finished, tabulate
+from sheafed.sweep.runner import Runner, read_failure
 from sheafed.sweep.search import parse_range, search_all
-from sheafed.sweep.trials import Trial, key_of, plan, rows, without_choice
+from sheafed.sweep.trials import (
+    Trial,
+    expand_variants,
+    key_of,
+    make_trials,
+    parse_seeds,
+    variants_without,
+)
 
 
 def sweep(
     config: Annotated[str, typer.Argument(help="a TOML file or a preset")],
-    out: Annotated[Path, typer.Option(help="directory for the runs and the table")],
+    out: Annotated[Path, typer.Option(help="directory for the runs and the tables")],
     vary: Annotated[
         list[str] | None, typer.Option(help="table.key=a,b,c, repeatable: a row per combination")
     ] = None,
@@ -28,41 +35,41 @@ def sweep(
     ] = None,
     choose: Annotated[
         list[str] | None,
-        typer.Option(help="table.key=a,b,c: validation chooses one per row and seed"),
+        typer.Option(
+            help="table.key=a,b,c: the validation score chooses one value per row and seed"
+        ),
     ] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option(help="table.key=low..high: like --choose, but optuna proposes the values"),
+        typer.Option(help="table.key=low..high: like --choose, but Optuna proposes the values"),
     ] = None,
     number: Annotated[
         int, typer.Option("--trials", min=1, help="runs of a --search, per row and seed")
     ] = 12,
     seeds: Annotated[str, typer.Option(help="comma-separated")] = "0,1,2",
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=value for all, repeatable")
+        list[str] | None,
+        typer.Option("--set", help="table.key=value for all runs, repeatable"),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, one thread each")] = 1,
 ) -> None:
-    """Run what is missing of a grid of variants, candidates and seeds, then tabulate."""
+    """Run what is missing of a grid of variants, candidates and seeds; write a table of results."""
     if choose and search:
         raise SweepError("--choose and --search exclude each other; give one of them")
     runner = Runner(config, overrides or [], out, jobs)
-    variants, numbers = rows(vary or [], variant or []), parse_seeds(seeds)
+    variants, numbers = expand_variants(vary or [], variant or []), parse_seeds(seeds)
     keys = [key_of(option) for option in choose or search or []]
-    for key, without in without_choice(keys, variants, runner.experiment).items():
+    for key, without in variants_without(keys, variants, runner.experiment).items():
         for row in without:
             print(f"{key} does not apply to {' '.join(row)}, which is run without it")
     if search:
         trials = search_all(runner, variants, [parse_range(s) for s in search], number, numbers)
     else:
-        trials = plan(variants, choose or [], numbers, runner.experiment)
-        for trial in trials:  # a mistake in the last variant shows before the first run
-            runner.check(trial)
-        done = sum(is_done(trial, out) for trial in trials)
-        print(f"{len(trials)} runs, {done} done, {len(trials) - done} to go")
+        trials = make_trials(variants, choose or [], numbers, runner.experiment)
+        runner.check(trials)  # report mistakes before the first run
         with runner:
             runner.run(trials)
-    _complain(trials, out)
+    _print_failures(trials, out)
     table = tabulate(trials, out)
     write_atomically(out / "table.csv", as_csv(table).encode())
     write_atomically(out / "table.md", as_markdown(table).encode())
@@ -70,20 +77,12 @@ def sweep(
     print(f"wrote {out / 'table.csv'} and {out / 'table.md'}")
 
 
-def _complain(trials: list[Trial], out: Path) -> None:
-    failed = [trial for trial in trials if not is_done(trial, out)]
+def _print_failures(trials: list[Trial], out: Path) -> None:
+    failed = [trial for trial in trials if not is_finished(trial, out)]
     if failed:
         print(
             f"{len(failed)} of {len(trials)} runs failed; the others are kept, and the same "
-            f"command runs these again. The first: {failed[0].directory}: "
-            f"{failure(failed[0], out)}",
+            f"command runs the failed ones again. The first: {failed[0].directory}: "
+            f"{read_failure(failed[0], out)}",
             file=sys.stderr,
         )
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Read numbers like 0,1,2."""
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError as problem:
-        raise SweepError(f"--seeds must be numbers like 0,1,2, got {text!r}") from problem

@@ -1,146 +1,121 @@
-"""Run a plan: validation data choose lambda with one seed, which then serves all seeds."""
+"""Runs a plan: the validation score chooses lambda with one seed; all seeds then use it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from sheafed.reproduction.plan import Curve, Plan
-from sheafed.sweep.results import Row, average, best, is_done, read_summary, with_deviation
-from sheafed.sweep.runner import Runner, failure
-from sheafed.sweep.trials import Trial
+from sheafed.reproduction.captions import description, subtitle
+from sheafed.reproduction.figures import draw_accuracies, write_files
+from sheafed.reproduction.plan import AccuracyPlan, Point
+from sheafed.sweep.results import average, best_trial, is_finished, read_summary
+from sheafed.sweep.runner import Runner, read_failure
+from sheafed.sweep.tables import csv_table, markdown_table, with_deviation
+from sheafed.sweep.trials import Overrides, Trial
 
 RUNS = "runs"
 
 
-@dataclass(frozen=True)
-class Point:
-    """A method at a value of the axis."""
-
-    curve: Curve
-    value: str
-    row: Row | None
-    """None if nothing finished."""
-    penalty: str | None
-    """The chosen lambda, if there was one to choose."""
-    failures: tuple[str, ...] = ()
-    """What went wrong, by trial."""
+def reproduce(plan: AccuracyPlan, out: Path, jobs: int) -> str:
+    """Run a plan, write its figure, tables and description, and return the description."""
+    points = run(plan, out, jobs)
+    text = description(plan, training_samples(plan, out / RUNS))
+    figure = draw_accuracies(plan, points, subtitle(plan))
+    write_files(out, plan.name, figure, as_csv(plan, points), as_markdown(plan, points), text)
+    return text
 
 
-def run(plan: Plan, out: Path, jobs: int) -> list[Point]:
+def run(plan: AccuracyPlan, out: Path, jobs: int) -> list[Point]:
     """Run what is missing of a plan and return its points."""
-    search = plan.search()
+    candidates = plan.candidate_trials()
     runs = out / RUNS
     runner = Runner(plan.config, plan.settings, runs, jobs)
-    for trial in [*search, *plan.repetitions(search)]:
-        runner.check(trial)
+    runner.check([*candidates, *plan.repetitions(candidates)])
     with runner:
-        done = sum(is_done(trial, runs) for trial in search)
-        print(f"choosing lambda with seed {plan.seeds[0]}: {len(search)} runs, {done} done")
-        runner.run(search)
-        again = plan.repetitions(list(_chosen(search, runs).values()))
-        done = sum(is_done(trial, runs) for trial in again)
-        print(f"the other seeds with the chosen lambda: {len(again)} runs, {done} done")
-        runner.run(again)
-    return points(plan, runs)
+        runner.run(candidates, f"choosing lambda with seed {plan.seeds[0]}")
+        chosen = list(_chosen(candidates, runs).values())
+        runner.run(plan.repetitions(chosen), "the other seeds with the chosen lambda")
+    return read_points(plan, runs)
 
 
-def points(plan: Plan, runs: Path) -> list[Point]:
-    """Read what the runs of a plan have come to."""
-    search = plan.search()
-    chosen = _chosen(search, runs)
-    found = []
+def read_points(plan: AccuracyPlan, runs: Path) -> list[Point]:
+    """Return the results of the runs of a plan, finished or not."""
+    candidates = plan.candidate_trials()
+    chosen = _chosen(candidates, runs)
+    points = []
     for value in plan.values:
         for curve in plan.curves:
             variant = plan.variant(curve, value)
-            own = [trial for trial in search if trial.variant == variant]
+            own = [trial for trial in candidates if trial.variant == variant]
             first = chosen.get(variant)
             kept = [] if first is None else [first, *plan.repetitions([first])]
-            done = [trial for trial in kept if is_done(trial, runs)]
+            finished = [trial for trial in kept if is_finished(trial, runs)]
             penalty = first.candidate[0].partition("=")[2] if first and first.candidate else None
-            failed = [t for t in dict.fromkeys([*own, *kept]) if not is_done(t, runs)]
-            found.append(
+            failed = [t for t in dict.fromkeys([*own, *kept]) if not is_finished(t, runs)]
+            points.append(
                 Point(
                     curve=curve,
                     value=value,
-                    row=average(variant, done, runs) if done else None,
+                    row=average(variant, finished, runs) if finished else None,
                     penalty=penalty,
-                    failures=tuple(_complaint(trial, runs) for trial in failed),
+                    failures=tuple(_failure(trial, runs) for trial in failed),
                 )
             )
-    return found
+    return points
 
 
-def sizes(plan: Plan, runs: Path) -> list[int]:
-    """Return how many training samples the agents had, in all runs that finished."""
-    search = plan.search()
+def training_samples(plan: AccuracyPlan, runs: Path) -> list[int]:
+    """Return the sorted numbers of training samples of the agents in all finished runs."""
+    candidates = plan.candidate_trials()
     counts = {
         agent["training_samples"]
-        for trial in [*search, *plan.repetitions(search)]
-        if is_done(trial, runs)
+        for trial in [*candidates, *plan.repetitions(candidates)]
+        if is_finished(trial, runs)
         for agent in read_summary(trial, runs)["agents"].values()
     }
     return sorted(counts)
 
 
-def columns(plan: Plan) -> dict[str, str]:
-    """Return the figures of a table by their headings."""
-    suffix = "_degree_weighted" if plan.degree_weighted else ""
-    return {
-        "private": "private_accuracy",
-        "communication (fair)": f"communication_accuracy{suffix}",
-        "communication (as in paper)": f"as_in_paper{suffix}",
-        "oracle_accuracy": f"oracle_accuracy{suffix}",
-    }
-
-
-def as_markdown(plan: Plan, found: Sequence[Point]) -> str:
-    """Return the table for people; what failed stands below it."""
-    shown = columns(plan)
-    heads = [plan.axis_label, "method", *shown, "lambda", "seeds"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for point in found:
+def as_markdown(plan: AccuracyPlan, points: Sequence[Point]) -> str:
+    """Return the table, and below it the errors of failed runs."""
+    rows = []
+    for point in points:
         if point.row is None:
-            cells = ["failed", *["-"] * (len(shown) - 1), "-", "0"]
+            cells = ["failed", *["-"] * (len(plan.columns) - 1), "-", "0"]
         else:
             row = point.row
-            cells = [with_deviation(row.mean[k], row.deviation[k]) for k in shown.values()]
+            cells = [with_deviation(row.mean[k], row.deviation[k]) for k in plan.columns.values()]
             cells += [point.penalty or "-", str(row.seeds)]
-        lines.append(f"| {point.value} | {point.curve.label} | {' | '.join(cells)} |")
-    complaints = [complaint for point in found for complaint in point.failures]
-    if complaints:
-        lines += ["", "Runs that failed:", "", *(f"- {complaint}" for complaint in complaints)]
-    return "\n".join(lines) + "\n"
+        rows.append([point.value, point.curve.label, *cells])
+    table = markdown_table([plan.axis_label, "method", *plan.columns, "lambda", "seeds"], rows)
+    failures = [f"- {failure}\n" for point in points for failure in point.failures]
+    return table + ("\nRuns that failed:\n\n" + "".join(failures) if failures else "")
 
 
-def as_csv(plan: Plan, found: Sequence[Point]) -> str:
+def as_csv(plan: AccuracyPlan, points: Sequence[Point]) -> str:
     """Return the table with means and standard deviations as numbers."""
-    keys = list(columns(plan).values())
-    heads = [f"{key}{suffix}" for key in keys for suffix in ("", "_sd")]
-    lines = [",".join([plan.axis, "method", *heads, "penalty", "seeds", "failed_runs"])]
-    for point in found:
-        cells = [point.value, point.curve.label]
-        for key in keys:
-            values = (None, None) if point.row is None else _pair(point.row, key)
-            cells += ["" if value is None else repr(value) for value in values]
-        seeds = 0 if point.row is None else point.row.seeds
-        cells += [point.penalty or "", str(seeds), str(len(point.failures))]
-        lines.append(",".join(cells))
-    return "\n".join(lines) + "\n"
+    keys = list(plan.columns.values())
+    headings = [f"{key}{suffix}" for key in keys for suffix in ("", "_sd")]
+    rows = []
+    for point in points:
+        row = point.row
+        values: list[float | None] = [None] * len(headings)
+        if row is not None:
+            values = [v for key in keys for v in (row.mean[key], row.deviation[key])]
+        seeds = 0 if row is None else row.seeds
+        rows.append(
+            [point.value, point.curve.label, *values, point.penalty, seeds, len(point.failures)]
+        )
+    return csv_table([plan.axis, "method", *headings, "penalty", "seeds", "failed_runs"], rows)
 
 
-def _pair(row: Row, key: str) -> tuple[float | None, float | None]:
-    return row.mean[key], row.deviation[key]
+def _chosen(candidates: Sequence[Trial], runs: Path) -> dict[Overrides, Trial]:
+    """Return the best candidate of every variant that has a finished one."""
+    variants = dict.fromkeys(trial.variant for trial in candidates)
+    best = {v: best_trial([t for t in candidates if t.variant == v], runs) for v in variants}
+    return {variant: trial for variant, trial in best.items() if trial is not None}
 
 
-def _chosen(search: Sequence[Trial], runs: Path) -> dict[tuple[str, ...], Trial]:
-    """Return the best candidate of every variant that has one."""
-    variants = dict.fromkeys(trial.variant for trial in search)
-    found = {v: best([t for t in search if t.variant == v], runs) for v in variants}
-    return {variant: trial for variant, trial in found.items() if trial is not None}
-
-
-def _complaint(trial: Trial, runs: Path) -> str:
-    said = (failure(trial, runs) or "has not been run").splitlines()[-1]
-    return f"{' '.join(trial.overrides)}: {said}"
+def _failure(trial: Trial, runs: Path) -> str:
+    error = (read_failure(trial, runs) or "has not been run").splitlines()[-1]
+    return f"{' '.join(trial.overrides)}: {error}"

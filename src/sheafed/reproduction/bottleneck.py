@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from sheafed.models.zoo import BOTTLENECKS
 from sheafed.reproduction.plan import (
-    BELIEFS,
-    COMFED_AS_WIDE,
+    COMFED_AT_BOTTLENECK,
     DECADES,
     FEDMUSCLE,
     FEDPROTO,
     NON_COOPERATIVE,
     SHEAF_FMTL,
     SHEAF_FRL,
-    Plan,
+    SHEAF_FRL_DISTILLATION,
+    AccuracyPlan,
 )
 
 
-def paper(seeds: Sequence[int]) -> Plan:
+def paper(seeds: Sequence[int]) -> AccuracyPlan:
     """All sizes, all data, 20 epochs, as in app:exp_details."""
-    return Plan(
+    return AccuracyPlan(
         name="bottleneck",
         title="fig:hetero_bottleneck",
         scale="paper",
@@ -33,11 +33,11 @@ def paper(seeds: Sequence[int]) -> Plan:
         curves=(
             NON_COOPERATIVE,
             SHEAF_FMTL,
-            COMFED_AS_WIDE,
+            COMFED_AT_BOTTLENECK,
             FEDPROTO,
             FEDMUSCLE,
             SHEAF_FRL,
-            BELIEFS,
+            SHEAF_FRL_DISTILLATION,
         ),
         penalties=DECADES,
         seeds=tuple(seeds),
@@ -46,7 +46,7 @@ def paper(seeds: Sequence[int]) -> Plan:
     )
 
 
-def quick(seeds: Sequence[int]) -> Plan:
+def quick(seeds: Sequence[int]) -> AccuracyPlan:
     """Three sizes, a part of the data, a few epochs."""
     return replace(
         paper(seeds),

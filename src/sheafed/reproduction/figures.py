@@ -1,4 +1,4 @@
-"""A plan's accuracies as a figure: private on the left, communication on the right."""
+"""Figures of accuracies, and the files of every reproduction."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafed.reproduction.accuracies import Point, columns
-from sheafed.reproduction.plan import Curve, Plan
+from sheafed.atomic_io import write_atomically
+from sheafed.reproduction.plan import AccuracyPlan, Curve, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 THIN = 0.9
 
 
-def draw(plan: Plan, found: Sequence[Point], note: str) -> Figure:
-    """Draw the curves with the standard deviation over seeds as bars.
+def draw_accuracies(plan: AccuracyPlan, points: Sequence[Point], subtitle: str) -> Figure:
+    """Draw private accuracy on the left, communication accuracy on the right.
 
-    Dashed is what goes beyond the paper; thin and dotted are baselines whose whitening is fitted
-    as in the paper, on private data.
+    Error bars are standard deviations over seeds. Dashed lines go beyond the paper; thin dotted
+    ones are baselines whose whitening is fitted as in the paper, on private data.
     """
-    from matplotlib.figure import Figure  # here, as it takes long to load
+    from matplotlib.figure import Figure  # lazily: slow to import
 
     figure = Figure(figsize=(10, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    private, fair, as_in_paper, _ = columns(plan).values()
+    private, fair, as_in_paper, _ = plan.columns.values()
     for curve in plan.curves:
-        own = [point for point in found if point.curve == curve]
-        style = "--" if curve.ours else "-"
+        own = [point for point in points if point.curve == curve]
+        style = "--" if curve.beyond_paper else "-"
         _line(left, curve, own, private, style, curve.label)
         _line(right, curve, own, fair, style, None)
         _line(right, curve, own, as_in_paper, ":", None)
@@ -45,20 +45,27 @@ def draw(plan: Plan, found: Sequence[Point], note: str) -> Figure:
             axes.set_xscale("log", base=2)
         axes.set_xticks([float(value) for value in plan.values], plan.values)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(note, fontsize=10)
+    figure.suptitle(subtitle, fontsize=10)
     return figure
 
 
-def save(figure: Figure, out: Path, name: str) -> None:
+def write_files(out: Path, name: str, figure: Figure, csv: str, markdown: str, text: str) -> None:
+    """Write NAME.png, .pdf, .csv, .md and .txt."""
+    save_figure(figure, out, name)
+    for ending, content in (("csv", csv), ("md", markdown), ("txt", text)):
+        write_atomically(out / f"{name}.{ending}", content.encode())
+
+
+def save_figure(figure: Figure, out: Path, name: str) -> None:
     """Write a figure as PNG and PDF; equal figures have equal bytes."""
     figure.savefig(out / f"{name}.png", dpi=160)
     figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
 
 
 def _line(
-    axes: Axes, curve: Curve, own: Sequence[Point], key: str, style: str, label: str | None
+    axes: Axes, curve: Curve, points: Sequence[Point], key: str, style: str, label: str | None
 ) -> None:
-    rows = [(float(p.value), p.row) for p in own if p.row and p.row.mean[key] is not None]
+    rows = [(float(p.value), p.row) for p in points if p.row and p.row.mean[key] is not None]
     if not rows:
         return
     thin = style == ":"

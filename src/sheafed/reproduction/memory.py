@@ -1,4 +1,4 @@
-r"""fig:gamma_memory: what Sheaf-FMTL's restriction maps take, dense and in rank-one form.
+r"""fig:gamma_memory: memory of Sheaf-FMTL's restriction maps, dense and in rank-one form.
 
 Every map is $d_{ij} \times n_i$ with $d_{ij} = \max(1, \lfloor \gamma \min(n_i, n_j) \rfloor)$. The
 paper stores them densely in half precision; here a map is its seeded start and one rank-one term
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafed.atomic_io import write_atomically
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import Federation, build
 from sheafed.config.presets import read_experiment
 from sheafed.errors import InputError
 from sheafed.methods.sheaf_fmtl.method import edge_size
 from sheafed.reproduction.captions import percent
-from sheafed.reproduction.figures import save
-from sheafed.sweep.results import is_done, read_summary
-from sheafed.sweep.runner import Runner, failure
+from sheafed.reproduction.figures import write_files
+from sheafed.sweep.results import is_finished, read_summary
+from sheafed.sweep.runner import Runner, read_failure
+from sheafed.sweep.tables import csv_table, markdown_table
 from sheafed.sweep.trials import Trial
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 HALF, SINGLE, INDEX, SIGN = 2, 4, 8, 1
-"""Bytes of a number: at rest in the paper, in training, of a chosen row, of a column's sign."""
+"""Bytes of a number: stored in the paper, in training, of a chosen row, of a column's sign."""
 SHARE = 0.6
-"""Of the available memory: what a run may take."""
+"""The share of the available memory that a run may take."""
 OUT_OF_MEMORY = ("MemoryError", "allocate memory", "bad_alloc", "failed to map segment")
 
 Edges = Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which values of gamma are measured, and by what runs."""
+class MemoryPlan:
+    """The values of gamma to measure, and the settings of their runs."""
 
     scale: str
     config: str
@@ -47,42 +47,44 @@ class Plan:
     gammas: tuple[str, ...]
     seed: int
     bound: int | None = None
-    """Bytes that a run may take; a share of what is available by default."""
+    """Bytes that a run may take; `SHARE` of the available memory by default."""
 
     def trials(self) -> list[Trial]:
         """Return one run per gamma."""
         return [Trial((f"method.gamma={gamma}",), (), self.seed) for gamma in self.gammas]
 
     def experiment(self, overrides: Sequence[str] = ()) -> Experiment:
-        """Return what a run with these overrides is."""
+        """Return the experiment with these overrides."""
         return read_experiment(self.config, (*self.settings, *overrides))
 
 
 @dataclass(frozen=True)
-class Point:
-    """What is known of a gamma."""
+class MemoryPoint:
+    """Bytes at one gamma."""
 
     gamma: float
     dense: int
+    """By `dense_bytes`."""
     rank_one: int
-    """What formulas say, in bytes."""
+    """By `rank_one_bytes`."""
     measured: int | None
-    """The peak of a run's resident memory, if it finished."""
+    """The peak resident memory of the run, if it finished."""
     stopped: bool
-    """Whether the run was ended for exceeding its bound."""
+    """Whether the run exceeded its bound."""
     failure: str | None
 
 
-def quick(seeds: Sequence[int]) -> Plan:
-    """A few values of gamma, a part of the data: memory hardly depends on it."""
+def quick(seeds: Sequence[int]) -> MemoryPlan:
+    """A few values of gamma and a part of the data, on which memory hardly depends."""
     settings = ("data.train_fraction=0.1", "data.pilot_fraction=0.02")
-    return Plan("quick", "fifteen", (*_METHOD, *settings), ("1e-4", "1e-3", "1e-2"), seeds[0])
+    gammas = ("1e-4", "1e-3", "1e-2")
+    return MemoryPlan("quick", "fifteen", (*_METHOD, *settings), gammas, seeds[0])
 
 
-def paper(seeds: Sequence[int]) -> Plan:
+def paper(seeds: Sequence[int]) -> MemoryPlan:
     """An epoch on all data, as in app:exp_details."""
     gammas = ("1e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1")
-    return Plan("paper", "fifteen", _METHOD, gammas, seeds[0])
+    return MemoryPlan("paper", "fifteen", _METHOD, gammas, seeds[0])
 
 
 _METHOD = (
@@ -93,29 +95,26 @@ _METHOD = (
 )
 
 
-def reproduce(plan: Plan, out: Path) -> str:
-    """Measure what is missing, one run at a time, and write figure, table and paragraph."""
+def reproduce(plan: MemoryPlan, out: Path) -> str:
+    """Measure what is missing, one run at a time; write figure, tables and description."""
     runs, trials = out / "runs", plan.trials()
     available = available_memory()
     bound = plan.bound or int(SHARE * available)
     runner = Runner(plan.config, plan.settings, runs, jobs=1, memory=bound)
-    for trial in trials:
-        runner.check(trial)
+    runner.check(trials)
     with runner:
         runner.run(trials)
     federation = build(plan.experiment(trials[0].overrides))
     sizes, edges = parameter_counts(federation), list(federation.graph.edges)
-    done = [read_summary(trial, runs) for trial in trials if is_done(trial, runs)]
-    exchanges = max((summary["rounds"] for summary in done), default=0)
+    summaries = [read_summary(trial, runs) for trial in trials if is_finished(trial, runs)]
+    exchanges = max((summary["rounds"] for summary in summaries), default=0)
     points = [
         _point(trial, gamma, sizes, edges, exchanges, runs)
         for trial, gamma in zip(trials, plan.gammas, strict=True)
     ]
-    save(_draw(plan, points, sizes, edges, exchanges, available), out, "memory")
-    text = _paragraph(plan, federation, sizes, exchanges, available, bound)
-    write_atomically(out / "memory.csv", _csv(points).encode())
-    write_atomically(out / "memory.md", _markdown(points).encode())
-    write_atomically(out / "memory.txt", text.encode())
+    figure = _draw(plan, points, sizes, edges, exchanges, available)
+    text = _description(plan, federation, sizes, exchanges, available, bound)
+    write_files(out, "memory", figure, _as_csv(points), _as_markdown(points), text)
     return text
 
 
@@ -134,9 +133,9 @@ def dense_bytes(sizes: Mapping[str, int], edges: Edges, gamma: float) -> int:
 
 
 def rank_one_bytes(sizes: Mapping[str, int], edges: Edges, gamma: float, exchanges: int) -> int:
-    """Return the storage of the maps as starts and rank-one terms, and of the parameters.
+    """Return the storage of the maps as seeded start and rank-one terms, and of the parameters.
 
-    An agent whose terms would take as much as its dense maps keeps those instead.
+    An agent whose terms would take as much as its dense maps stores the dense maps instead.
     """
     listed = list(edges)
     total = SINGLE * sum(sizes.values())
@@ -150,7 +149,7 @@ def rank_one_bytes(sizes: Mapping[str, int], edges: Edges, gamma: float, exchang
 
 
 def available_memory() -> int:
-    """Return how many bytes new processes can have without swapping."""
+    """Return how many bytes new processes can use without swapping."""
     path = Path("/proc/meminfo")
     if not path.exists():
         raise InputError("the available memory is read from /proc/meminfo; run this on Linux")
@@ -165,28 +164,28 @@ def _point(
     edges: list[tuple[str, str]],
     exchanges: int,
     runs: Path,
-) -> Point:
-    done = is_done(trial, runs)
-    said = None if done else failure(trial, runs)
-    return Point(
+) -> MemoryPoint:
+    finished = is_finished(trial, runs)
+    error = None if finished else read_failure(trial, runs)
+    return MemoryPoint(
         gamma=float(gamma),
         dense=dense_bytes(sizes, edges, float(gamma)),
         rank_one=rank_one_bytes(sizes, edges, float(gamma), exchanges),
-        measured=read_summary(trial, runs)["peak_memory_bytes"] if done else None,
-        stopped=said is not None and any(sign in said for sign in OUT_OF_MEMORY),
-        failure=said,
+        measured=read_summary(trial, runs)["peak_memory_bytes"] if finished else None,
+        stopped=error is not None and any(sign in error for sign in OUT_OF_MEMORY),
+        failure=error,
     )
 
 
 def _draw(
-    plan: Plan,
-    points: Sequence[Point],
+    plan: MemoryPlan,
+    points: Sequence[MemoryPoint],
     sizes: Mapping[str, int],
     edges: list[tuple[str, str]],
     exchanges: int,
     available: int,
 ) -> Figure:
-    from matplotlib.figure import Figure  # here, as it takes long to load
+    from matplotlib.figure import Figure  # lazily: slow to import
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
@@ -194,10 +193,10 @@ def _draw(
     steps = 60
     grid = [low * (high / low) ** (k / steps) for k in range(steps + 1)]
     dense = [dense_bytes(sizes, edges, gamma) / GIB for gamma in grid]
-    ours = [rank_one_bytes(sizes, edges, gamma, exchanges) / GIB for gamma in grid]
+    rank_one = [rank_one_bytes(sizes, edges, gamma, exchanges) / GIB for gamma in grid]
     axes.plot(grid, dense, color="#0072B2", lw=2, label="dense maps, half precision (formula)")
     label = f"rank-one form after {exchanges} exchanges (formula)"
-    axes.plot(grid, ours, color="#E69F00", lw=2, ls="-.", label=label)
+    axes.plot(grid, rank_one, color="#E69F00", lw=2, ls="-.", label=label)
     axes.axhline(available / GIB, color="#555555", ls="--", label="available memory")
     measured = [(p.gamma, p.measured / GIB) for p in points if p.measured is not None]
     if measured:
@@ -206,45 +205,42 @@ def _draw(
     stopped = [p.gamma for p in points if p.stopped]
     if stopped:
         top = [available / GIB] * len(stopped)
-        axes.plot(stopped, top, "x", color="#D55E00", ms=10, mew=2, label="stopped at its bound")
+        axes.plot(stopped, top, "x", color="#D55E00", ms=10, mew=2, label="exceeded its bound")
     axes.set(xscale="log", yscale="log", xlabel="gamma", ylabel="GiB")
-    axes.set_title(_note(plan, sizes, exchanges), fontsize=10)
+    axes.set_title(_subtitle(plan, sizes, exchanges), fontsize=10)
     axes.grid(color="#dddddd", lw=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
-def _note(plan: Plan, sizes: Mapping[str, int], exchanges: int) -> str:
-    experiment = plan.experiment()
+def _subtitle(plan: MemoryPlan, sizes: Mapping[str, int], exchanges: int) -> str:
+    data = plan.experiment().data
     return (
-        f"{plan.scale}: {len(sizes)} agents, {percent(experiment.data.train_fraction)} of the "
-        f"training data of {experiment.data.name}, {exchanges} rounds, 1 seed"
+        f"{plan.scale}: {len(sizes)} agents, {percent(data.train_fraction)} of the training data "
+        f"of {data.name}, {exchanges} rounds, 1 seed"
     )
 
 
-def _markdown(points: Sequence[Point]) -> str:
-    lines = [
-        "| gamma | dense, half precision (GiB) | rank-one form (GiB) | measured peak (GiB) |",
-        "|---|---|---|---|",
-    ]
+def _as_markdown(points: Sequence[MemoryPoint]) -> str:
+    headings = ("dense, half precision (GiB)", "rank-one form (GiB)", "measured peak (GiB)")
+    rows = []
     for p in points:
-        said = "stopped at its bound" if p.stopped else f"failed: {(p.failure or '?').strip()}"
-        peak = said.splitlines()[-1] if p.measured is None else f"{p.measured / GIB:.2f}"
-        lines.append(f"| {p.gamma:g} | {p.dense / GIB:.3f} | {p.rank_one / GIB:.3f} | {peak} |")
-    return "\n".join(lines) + "\n"
+        error = "exceeded its bound" if p.stopped else f"failed: {(p.failure or '?').strip()}"
+        peak = error.splitlines()[-1] if p.measured is None else f"{p.measured / GIB:.2f}"
+        rows.append([f"{p.gamma:g}", f"{p.dense / GIB:.3f}", f"{p.rank_one / GIB:.3f}", peak])
+    return markdown_table(["gamma", *headings], rows)
 
 
-def _csv(points: Sequence[Point]) -> str:
-    lines = ["gamma,dense_bytes,rank_one_bytes,measured_peak_bytes,stopped"]
-    for p in points:
-        peak = "" if p.measured is None else str(p.measured)
-        lines.append(f"{p.gamma:g},{p.dense},{p.rank_one},{peak},{str(p.stopped).lower()}")
-    return "\n".join(lines) + "\n"
+def _as_csv(points: Sequence[MemoryPoint]) -> str:
+    return csv_table(
+        ["gamma", "dense_bytes", "rank_one_bytes", "measured_peak_bytes", "stopped"],
+        ([f"{p.gamma:g}", p.dense, p.rank_one, p.measured, str(p.stopped).lower()] for p in points),
+    )
 
 
-def _paragraph(
-    plan: Plan,
+def _description(
+    plan: MemoryPlan,
     federation: Federation,
     sizes: Mapping[str, int],
     exchanges: int,
@@ -252,18 +248,19 @@ def _paragraph(
     bound: int,
 ) -> str:
     experiment = plan.experiment()
+    data, training = experiment.data, experiment.training
     return (
         f"fig:gamma_memory at scale {plan.scale}. {len(sizes)} agents with "
         f"{sum(sizes.values()):,} parameters and {federation.graph.number_of_edges()} edges. "
-        "Formulas: dense maps in half precision (2 bytes a number), and the rank-one form after "
-        f"{exchanges} exchanges (4 bytes a number of a term, a byte per column and neighbour and 8 "
-        "bytes per row for the start), each with the parameters in single precision. Measured: "
-        "the peak resident memory of a whole process, with libraries, data, training, evaluation "
-        f"and checkpoint, that trains Sheaf-FMTL for {experiment.training.epochs} epoch(s) of "
-        f"{exchanges} rounds on {percent(experiment.data.train_fraction)} of the training data of "
-        f"{experiment.data.name} with an exchange in every round, in the rank-one form; one run "
-        f"per gamma ({', '.join(plan.gammas)}), one at a time, seed {plan.seed}, "
-        f"{experiment.training.threads} torch thread(s). Available memory when drawn: "
-        f"{available / GIB:.1f} GiB; a run was ended when its address space, which is larger than "
-        f"its resident memory, reached {bound / GIB:.1f} GiB.\n"
+        "Formulas: dense maps in half precision (2 bytes per number), and the rank-one form after "
+        f"{exchanges} exchanges (4 bytes per number of a term; for the start a byte per column and "
+        "neighbour and 8 bytes per row), both with the parameters in single precision. Measured: "
+        "the peak resident memory of a whole process, including libraries, data, training, "
+        f"evaluation and checkpoint, that trains Sheaf-FMTL in the rank-one form for "
+        f"{training.epochs} epoch(s) of {exchanges} rounds on {percent(data.train_fraction)} of "
+        f"the training data of {data.name}, with an exchange in every round; one run per gamma "
+        f"({', '.join(plan.gammas)}), one at a time, seed {plan.seed}, {training.threads} torch "
+        f"thread(s). Available memory when drawn: {available / GIB:.1f} GiB; a run was stopped "
+        "when its address space, which is larger than its resident memory, reached "
+        f"{bound / GIB:.1f} GiB.\n"
     )

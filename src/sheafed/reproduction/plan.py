@@ -1,4 +1,4 @@
-"""A figure of accuracies as data: which curves, over what, run how."""
+"""A figure of accuracies as data: its curves, its axis and the settings of its runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sheafed.config.experiment import Experiment
 from sheafed.config.presets import read_experiment
-from sheafed.sweep.trials import Overrides, Trial, applicable
-from sheafed.sweep.trials import plan as all_trials
+from sheafed.sweep.results import Row
+from sheafed.sweep.trials import Overrides, Trial, applicable_keys, make_trials
 
 PENALTY = "method.penalty"
 
@@ -19,44 +19,46 @@ class Curve:
 
     label: str
     overrides: Overrides
-    """What makes the method; `{x}` in them is the value on the axis."""
+    """Select the method; `{x}` stands for the value on the axis."""
     colour: str
     marker: str
-    ours: bool = False
-    """Beyond the paper: drawn apart."""
+    beyond_paper: bool = False
+    """Drawn with a dashed line."""
 
 
 NON_COOPERATIVE = Curve("Non-cooperative", ("method.name=non-cooperative",), "#000000", "o")
 SHEAF_FMTL = Curve("Sheaf-FMTL", ("method.name=sheaf-fmtl",), "#E69F00", "s")
 COMFED = Curve("ComFed", ("method.name=comfed", "method.projection=64"), "#CC79A7", "^")
-COMFED_AS_WIDE = Curve("ComFed", ("method.name=comfed", "method.projection={x}"), "#CC79A7", "^")
+COMFED_AT_BOTTLENECK = Curve(
+    "ComFed", ("method.name=comfed", "method.projection={x}"), "#CC79A7", "^"
+)
 FEDPROTO = Curve("FedProto", ("method.name=fedproto",), "#56B4E9", "v")
 FEDMUSCLE = Curve("FedMuscle", ("method.name=fedmuscle",), "#009E73", "P")
 SHEAF_FRL = Curve("Sheaf-FRL", ("method.name=sheaf-frl",), "#0072B2", "D")
-BELIEFS = Curve(
+SHEAF_FRL_DISTILLATION = Curve(
     "Sheaf-FRL with distillation",
     ("method.name=sheaf-frl", "method.distillation={}"),
     "#D55E00",
     "*",
-    ours=True,
+    beyond_paper=True,
 )
 
 DECADES = ("1e-5", "1e-4", "1e-3", "1e-2", "1e-1", "1")
-"""The grid over the paper's interval for the penalty; the paper does not say how fine its was."""
+"""A grid over the paper's interval for the penalty; the paper does not give its resolution."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything that decides a figure of accuracies."""
+class AccuracyPlan:
+    """Everything that determines a figure of accuracies."""
 
     name: str
     title: str
-    """What it reproduces."""
+    """The label of the reproduced figure."""
     scale: str
     config: str
     """A preset, or a file."""
     settings: Overrides
-    """Of all runs."""
+    """Common to all runs."""
     axis: str
     """The key that varies along the abscissa."""
     axis_label: str
@@ -66,31 +68,56 @@ class Plan:
     """The candidates for lambda."""
     seeds: tuple[int, ...]
     degree_weighted: bool
-    """Whether communication averages directed edges rather than agents."""
+    """Whether communication accuracy is averaged over directed edges rather than agents."""
     logarithmic: bool = False
     remark: str = ""
-    """What else the paragraph must say."""
+    """Added to the description."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The keys of a table's columns, by heading."""
+        suffix = "_degree_weighted" if self.degree_weighted else ""
+        return {
+            "private": "private_accuracy",
+            "communication (fair)": f"communication_accuracy{suffix}",
+            "communication (as in paper)": f"as_in_paper{suffix}",
+            "oracle": f"oracle_accuracy{suffix}",
+        }
 
     def variant(self, curve: Curve, value: str) -> Overrides:
-        """Return what a row of the table stands for."""
+        """Return the overrides of a row of the table."""
         own = (override.replace("{x}", value) for override in curve.overrides)
         return (*own, f"{self.axis}={value}")
 
     def experiment(self, overrides: Overrides) -> Experiment:
-        """Return what a run with these overrides is."""
+        """Return the experiment with these overrides."""
         return read_experiment(self.config, (*self.settings, *overrides))
 
     def has_penalty(self, curve: Curve) -> bool:
         """Whether there is a lambda to choose."""
         variant = self.variant(curve, self.values[0])
-        return bool(applicable([PENALTY], self.experiment(variant)))
+        return bool(applicable_keys([PENALTY], self.experiment(variant)))
 
-    def search(self) -> list[Trial]:
-        """Return the trials among which validation chooses: all candidates, the first seed."""
+    def candidate_trials(self) -> list[Trial]:
+        """Return the trials that lambda is chosen from: all candidates, the first seed."""
         variants = [self.variant(curve, x) for x in self.values for curve in self.curves]
         choice = f"{PENALTY}={','.join(self.penalties)}"
-        return all_trials(variants, [choice], self.seeds[:1], self.experiment)
+        return make_trials(variants, [choice], self.seeds[:1], self.experiment)
 
     def repetitions(self, chosen: Sequence[Trial]) -> list[Trial]:
         """Return the chosen trials with the other seeds."""
         return [Trial(t.variant, t.candidate, seed) for t in chosen for seed in self.seeds[1:]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The results of a method at a value of the axis."""
+
+    curve: Curve
+    value: str
+    row: Row | None
+    """None if no run finished."""
+    penalty: str | None
+    """The chosen lambda, if the method has one."""
+    failures: tuple[str, ...] = ()
+    """The errors of failed trials."""

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sheafed.reproduction.plan import (
-    BELIEFS,
     COMFED,
     DECADES,
     NON_COOPERATIVE,
     SHEAF_FMTL,
     SHEAF_FRL,
-    Plan,
+    SHEAF_FRL_DISTILLATION,
+    AccuracyPlan,
 )
 
 SMALL = ("agent-02", "agent-05", "agent-09", "agent-12", "agent-13")
-"""The zoo's cheapest agents whose target classes overlap."""
+"""The smallest agents of the fifteen whose target classes overlap."""
 
 
-def paper(seeds: Sequence[int]) -> Plan:
+def paper(seeds: Sequence[int]) -> AccuracyPlan:
     """Fifteen agents, all data, 100 epochs, as in app:exp_details."""
-    return Plan(
+    return AccuracyPlan(
         name="shift",
         title="fig:multiagent_shift",
         scale="paper",
@@ -30,7 +30,7 @@ def paper(seeds: Sequence[int]) -> Plan:
         axis="data.shift",
         axis_label="distribution shift s",
         values=tuple(f"0.{tenth}" for tenth in range(10)),
-        curves=(NON_COOPERATIVE, SHEAF_FMTL, COMFED, SHEAF_FRL, BELIEFS),
+        curves=(NON_COOPERATIVE, SHEAF_FMTL, COMFED, SHEAF_FRL, SHEAF_FRL_DISTILLATION),
         penalties=DECADES,
         seeds=tuple(seeds),
         degree_weighted=True,
@@ -38,7 +38,7 @@ def paper(seeds: Sequence[int]) -> Plan:
     )
 
 
-def quick(seeds: Sequence[int]) -> Plan:
+def quick(seeds: Sequence[int]) -> AccuracyPlan:
     """Five of the fifteen agents, a part of the data, a few epochs."""
     members = ", ".join(f'"{name}"' for name in SMALL)
     return replace(

@@ -1,4 +1,4 @@
-"""tab:tradeoff: what privacy costs in bytes and in map updates, measured and by the formulas."""
+"""tab:tradeoff: bytes and map updates of both privacy levels, measured and by the formulas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sheafed.methods import SheafFRL
 from sheafed.methods.endpoints import solve
 from sheafed.methods.node import ROUND, Node, NodeContext
 from sheafed.reproduction import tradeoff_tables
-from sheafed.reproduction.figures import save
+from sheafed.reproduction.figures import write_files
 from sheafed.reproduction.shift import SMALL
 from sheafed.reproduction.tradeoff_tables import PRIVACIES, SIZES, Measurements, Privacy
 from sheafed.training import train
@@ -34,8 +34,8 @@ Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which agents are measured and for how long."""
+class TradeoffPlan:
+    """The agents to measure, and for how many rounds."""
 
     scale: str
     config: str
@@ -45,13 +45,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.rounds % 2:
-            raise ConfigError(f"strict ends update in turn: rounds must be even, got {self.rounds}")
+            raise ConfigError(
+                f"rounds must be even, as strict endpoints update in turn, got {self.rounds}"
+            )
 
     def experiment(self, sizes: str, privacy: Privacy, seed: int) -> Experiment:
-        """Return a cell of the table; the homogeneous agents are all of one architecture.
+        """Return the experiment of a cell of the table.
 
-        That is the one whose latent size is nearest to the mean, so that both rows are of the same
-        order; target classes, and with them the graph, stay.
+        Homogeneous agents all have the architecture whose latent size is nearest to the mean, so
+        that both rows are of the same order; target classes, and with them the graph, stay.
         """
         paper = ("method.name=sheaf-frl", "method.exchange_every=1", "method.quantisation=none")
         overrides = (*paper, *self.settings, f"method.privacy={privacy}")
@@ -76,7 +78,7 @@ class Plan:
         return Experiment.model_validate(content)
 
 
-def quick(seeds: Sequence[int]) -> Plan:
+def quick(seeds: Sequence[int]) -> TradeoffPlan:
     """Five of the fifteen agents, a few rounds."""
     members = ", ".join(f'"{name}"' for name in SMALL)
     settings = (
@@ -84,26 +86,22 @@ def quick(seeds: Sequence[int]) -> Plan:
         "data.train_fraction=0.05",
         "data.pilot_fraction=0.02",
     )
-    return Plan("quick", "fifteen", settings, rounds=10, seeds=tuple(seeds))
+    return TradeoffPlan("quick", "fifteen", settings, rounds=10, seeds=tuple(seeds))
 
 
-def paper(seeds: Sequence[int]) -> Plan:
+def paper(seeds: Sequence[int]) -> TradeoffPlan:
     """The fifteen agents for an epoch."""
-    return Plan("paper", "fifteen", (), rounds=48, seeds=tuple(seeds))
+    return TradeoffPlan("paper", "fifteen", (), rounds=48, seeds=tuple(seeds))
 
 
 @dataclass
-class MapUpdates:
-    """Solves Procrustes problems and notes their shapes and how long they took.
-
-    Seconds are of the processor, which count alike on a busy machine, if torch has one thread.
-    """
+class TimedSolver:
+    """Solves Procrustes problems; records their shapes and the CPU seconds of this thread."""
 
     shapes: list[Shape] = field(default_factory=list)
     seconds: float = 0.0
 
     def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
-        """Solve one problem."""
         began = time.thread_time()
         solution = solve(m, previous)
         self.seconds += time.thread_time() - began
@@ -111,21 +109,19 @@ class MapUpdates:
         return solution
 
 
-class Observed:
-    """Sheaf-FRL whose agents note, each for itself, what its map updates cost."""
+class TimedSheafFRL:
+    """Sheaf-FRL with a `TimedSolver` per agent."""
 
     def __init__(self, method: SheafFRL) -> None:
         self.method = method
-        self.updates: dict[str, MapUpdates] = {}
+        self.solvers: dict[str, TimedSolver] = {}
 
     @property
     def name(self) -> str:
-        """What tables call it."""
         return self.method.name
 
     def node(self, context: NodeContext) -> Node:
-        """Return the program of one agent."""
-        own = self.updates.setdefault(context.agent.name, MapUpdates())
+        own = self.solvers.setdefault(context.agent.name, TimedSolver())
         return replace(self.method, solver=own).node(context)
 
 
@@ -137,8 +133,8 @@ def floats_sent(
     Args:
         privacy: the protocol.
         d: d_i.
-        below: the sizes of N(i)^-, whose latents are not larger.
-        above: the sizes of N(i)^+.
+        below: the latent sizes of N(i)^-, not larger than d_i.
+        above: the latent sizes of N(i)^+.
         K: pilots in a round.
     """
     if privacy == "standard":
@@ -149,9 +145,9 @@ def floats_sent(
 def decompositions(
     privacy: Privacy, homogeneous: bool, d: int, below: Sequence[int], above: Sequence[int]
 ) -> list[Shape]:
-    """Return the shapes of the problems agent i solves until all its maps are fitted once.
+    """Return the shapes of the problems that agent i solves to fit each of its maps once.
 
-    Standard privacy does so in every round; strict ends take turns, so there it takes two.
+    With standard privacy that takes a round; with strict privacy two, as endpoints take turns.
     """
     if privacy == "strict":
         return [(d, d)] * len(below) + [(other, d) for other in above]
@@ -160,33 +156,35 @@ def decompositions(
     return [(d, other) for other in below] + [(other, d) for other in above]
 
 
-def cost(shapes: Sequence[Shape]) -> int:
-    r"""Return $\sum d_\text{large} d_\text{small}^2$."""
+def svd_operations(shapes: Sequence[Shape]) -> int:
+    r"""Return $\sum d_\text{large} d_\text{small}^2$, the order of the operations of the SVDs."""
     return sum(rows * columns**2 for rows, columns in shapes)
 
 
 def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
-    """Train for some rounds; return by agent what it sent and solved, beside the formulas.
+    """Train for some rounds; return by agent what was measured and what the formulas give.
 
-    Bytes are those of tensors per round, without headers; decompositions, their cost and seconds
-    are per update of all maps of the agent.
+    Bytes are those of tensors per round, without headers; decompositions, their operations and
+    seconds are per update of all maps of the agent.
     """
     federation = build(experiment)
     method = experiment.method.build()
     if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
-        raise ConfigError(f"the trade-off is Sheaf-FRL's, got method.name={experiment.method.name}")
+        raise ConfigError(
+            f"tab:tradeoff needs method.name=sheaf-frl, got method.name={experiment.method.name}"
+        )
     whole = method.quantisation == "none" and method.edge_dim is None
     if method.distillation or method.exchange_every != 1 or not whole:
         raise ConfigError(
-            "the formulas of tab:tradeoff are of whole latents in every round; leave out "
+            "the formulas of tab:tradeoff hold for whole latents in every round; leave out "
             "method.distillation, method.exchange_every, method.quantisation and method.edge_dim"
         )
-    observed = Observed(method)
+    timed = TimedSheafFRL(method)
     with _one_thread():
         run = train(
             federation.agents,
             federation.graph,
-            observed,
+            timed,
             federation.pilots,
             epochs=1,
             rounds_per_epoch=rounds,
@@ -207,7 +205,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
             for row in run.ledger.rows()
             if row.kind == ROUND and row.sender == name
         )
-        own = observed.updates[name]
+        own = timed.solvers[name]
         expected = decompositions(method.privacy, homogeneous, d, below, above)
         found[name] = {
             "dimension": d,
@@ -215,8 +213,8 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
             "bytes_formula": FLOAT * floats_sent(method.privacy, d, below, above, pilots),
             "decompositions": len(own.shapes) / updates,
             "decompositions_formula": len(expected),
-            "cost": cost(own.shapes) / updates,
-            "cost_formula": cost(expected),
+            "operations": svd_operations(own.shapes) / updates,
+            "operations_formula": svd_operations(expected),
             "seconds": own.seconds / updates,
         }
     return found
@@ -232,8 +230,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def reproduce(plan: Plan, out: Path) -> str:
-    """Measure what is missing, one cell at a time, and write figure, table and paragraph."""
+def reproduce(plan: TradeoffPlan, out: Path) -> str:
+    """Measure what is missing, one cell at a time; write figure, tables and description."""
     found = {
         (sizes, privacy, seed): _measured(plan, out, sizes, privacy, seed)
         for sizes in SIZES
@@ -241,16 +239,17 @@ def reproduce(plan: Plan, out: Path) -> str:
         for seed in plan.seeds
     }
     agents = len(next(iter(found.values())))
-    note = f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
-    save(tradeoff_tables.draw(found, note), out, "tradeoff")
-    text = _paragraph(plan, found, agents)
-    write_atomically(out / "tradeoff.csv", tradeoff_tables.as_csv(found).encode())
-    write_atomically(out / "tradeoff.md", tradeoff_tables.as_markdown(found).encode())
-    write_atomically(out / "tradeoff.txt", text.encode())
+    subtitle = f"{plan.scale}: {agents} agents, {plan.rounds} rounds, {len(plan.seeds)} seeds"
+    figure = tradeoff_tables.draw(found, subtitle)
+    csv, markdown = tradeoff_tables.as_csv(found), tradeoff_tables.as_markdown(found)
+    text = _description(plan, found, agents)
+    write_files(out, "tradeoff", figure, csv, markdown, text)
     return text
 
 
-def _measured(plan: Plan, out: Path, sizes: str, privacy: Privacy, seed: int) -> dict[str, Any]:
+def _measured(
+    plan: TradeoffPlan, out: Path, sizes: str, privacy: Privacy, seed: int
+) -> dict[str, Any]:
     """Return the measurements of a cell, from its file if it has been measured."""
     experiment = plan.experiment(sizes, privacy, seed)
     path = out / "runs" / f"{sizes}-{privacy}-seed-{seed}.json"
@@ -268,7 +267,7 @@ def _measured(plan: Plan, out: Path, sizes: str, privacy: Privacy, seed: int) ->
     return agents
 
 
-def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
+def _description(plan: TradeoffPlan, found: Measurements, agents: int) -> str:
     def dims(sizes: str) -> str:
         cell = found[sizes, "standard", plan.seeds[0]]
         return ", ".join(str(d) for d in sorted({int(a["dimension"]) for a in cell.values()}))
@@ -276,14 +275,14 @@ def _paragraph(plan: Plan, found: Measurements, agents: int) -> str:
     experiment = plan.experiment("heterogeneous", "standard", plan.seeds[0])
     return (
         f"tab:tradeoff at scale {plan.scale}. {agents} agents of {plan.config} on "
-        f"{experiment.data.name} train by Sheaf-FRL for {plan.rounds} rounds, with seeds "
+        f"{experiment.data.name} train with Sheaf-FRL for {plan.rounds} rounds, with seeds "
         f"{', '.join(map(str, plan.seeds))}, one cell at a time, on one torch thread. "
         f"Heterogeneous latent sizes: {dims('heterogeneous')}; homogeneous: {dims('homogeneous')}, "
         "all agents with the architecture whose latent size is nearest to the mean, on the same "
-        "graph. Bytes are those of the tensors in the ledger, without "
-        "headers. An update is the time in which all maps of an agent are fitted once: a round "
-        "under standard privacy, two under strict privacy, where the ends of an edge take turns. "
-        "The cost of a decomposition is the larger times the square of the smaller latent size. "
-        "Every agent solves its own problems, as on machines of their own; milliseconds are of the "
-        "processor. Figures are means over agents, ± the standard deviation over seeds.\n"
+        "graph. Bytes are those of the tensors in the ledger, without headers. In an update all "
+        "maps of an agent are fitted once: it takes a round with standard privacy, two with strict "
+        "privacy, where the endpoints of an edge take turns. The operations of a decomposition are "
+        "the larger times the square of the smaller latent size. Every agent solves its own "
+        "problems, as on separate machines; milliseconds are CPU time. Values are means over "
+        "agents, ± the standard deviation over seeds.\n"
     )

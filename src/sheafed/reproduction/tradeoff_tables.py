@@ -6,20 +6,22 @@ import statistics
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from sheafed.sweep.tables import csv_table, markdown_table
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 Privacy = Literal["standard", "strict"]
 Measurements = Mapping[tuple[str, Privacy, int], Mapping[str, Mapping[str, float]]]
-"""By latent sizes, privacy and seed, then by agent, then by name of the figure."""
+"""By latent sizes, privacy and seed, then by agent, then by quantity."""
 
 SIZES = ("heterogeneous", "homogeneous")
 PRIVACIES: tuple[Privacy, Privacy] = ("standard", "strict")
 
 
 def _averages(found: Measurements, sizes: str, privacy: Privacy, key: str) -> list[float]:
-    """Return a figure's mean over agents, for each seed."""
+    """Return the mean of a quantity over agents, for each seed."""
     return [
         statistics.fmean(agent[key] for agent in agents.values())
         for (s, p, _), agents in found.items()
@@ -29,14 +31,14 @@ def _averages(found: Measurements, sizes: str, privacy: Privacy, key: str) -> li
 
 _PANELS = {
     "bytes": ("KiB sent per agent and round", 1 / 1024),
-    "cost": ("cost of a map update, millions", 1e-6),
+    "operations": ("operations per map update, millions", 1e-6),
     "seconds": ("CPU ms per agent and map update", 1e3),
 }
 
 
-def draw(found: Measurements, note: str) -> Figure:
-    """Draw grouped bars of what was measured, and the formulas as strokes across them."""
-    from matplotlib.figure import Figure  # here, as it takes long to load
+def draw(found: Measurements, subtitle: str) -> Figure:
+    """Draw the measurements as grouped bars, and the formulas as strokes across them."""
+    from matplotlib.figure import Figure  # lazily: slow to import
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     colours = {"standard": "#56B4E9", "strict": "#D55E00"}
@@ -67,24 +69,24 @@ def draw(found: Measurements, note: str) -> Figure:
         axes.set_title(label, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(note, fontsize=10)
+    figure.suptitle(subtitle, fontsize=10)
     return figure
 
 
 _COLUMNS = {
     "bytes": "bytes per agent and round",
     "decompositions": "decompositions per update",
-    "cost": "cost per update",
+    "operations": "operations per update",
 }
 
 
 def as_markdown(found: Measurements) -> str:
-    """Return the means over agents as a table for people."""
-    heads = ["latent sizes", "privacy"]
+    """Return the means over agents."""
+    headings = ["latent sizes", "privacy"]
     for title in _COLUMNS.values():
-        heads += [title, "formula"]
-    heads.append("CPU ms per update")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        headings += [title, "formula"]
+    headings.append("CPU ms per update")
+    rows = []
     for sizes in SIZES:
         for privacy in PRIVACIES:
             cells = [sizes, privacy]
@@ -95,16 +97,18 @@ def as_markdown(found: Measurements) -> str:
             times = [1e3 * value for value in _averages(found, sizes, privacy, "seconds")]
             spread = f" ± {statistics.stdev(times):.2f}" if len(times) > 1 else ""
             cells.append(f"{statistics.fmean(times):.2f}{spread}")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            rows.append(cells)
+    return markdown_table(headings, rows)
 
 
 def as_csv(found: Measurements) -> str:
-    """Return everything, a line per agent."""
+    """Return all measurements, a line per agent."""
     keys = list(next(iter(next(iter(found.values())).values())))
-    lines = [",".join(["sizes", "privacy", "seed", "agent", *keys])]
-    for (sizes, privacy, seed), agents in found.items():
-        for name, figures in agents.items():
-            cells = [sizes, privacy, str(seed), name, *(repr(figures[key]) for key in keys)]
-            lines.append(",".join(cells))
-    return "\n".join(lines) + "\n"
+    return csv_table(
+        ["sizes", "privacy", "seed", "agent", *keys],
+        (
+            [sizes, privacy, seed, name, *(values[key] for key in keys)]
+            for (sizes, privacy, seed), agents in found.items()
+            for name, values in agents.items()
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Trials in processes of their own, some at a time."""
+"""Runs trials in processes of their own, some at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sheafed.atomic_io import write_atomically
 from sheafed.config.experiment import CONFIG, Experiment
 from sheafed.config.presets import read_experiment
 from sheafed.errors import ConfigError, SweepError
-from sheafed.sweep.results import is_done
+from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
 
 LOCK, FAILURE = ".lock", "failure.txt"
@@ -32,17 +32,17 @@ Result = TypeVar("Result")
 class Runner:
     """Runs trials of one config, each in a process of its own.
 
-    Whoever interrupts it interrupts its processes; the next one goes on from their checkpoints. A
-    lock, which the processes inherit, keeps a second runner out of the same directory, also when
-    the first was killed and has left processes behind. What a failed trial said stays in its
-    directory as `failure.txt`, until it is run again.
+    An interruption stops the processes; the next runner continues from their checkpoints. A lock,
+    which the processes inherit, keeps a second runner out of the same directory, even if the first
+    was killed and its processes are still running. The error message of a failed trial is kept in
+    its directory as `failure.txt` until the trial is run again.
 
     Args:
         config: a preset or a file.
         overrides: `table.key=value` of all trials.
-        out: where their directories are.
-        jobs: how many run at a time.
-        memory: how many bytes of address space a trial may take, if there is a limit (Linux).
+        out: contains the directories of the trials.
+        jobs: how many trials run at a time.
+        memory: an upper limit for a trial's address space, in bytes (Linux).
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Runner:
         except BlockingIOError as problem:
             os.close(self._lock)
             raise SweepError(
-                f"{self.out} is in use by another command, or by runs that one has left behind; "
-                "wait for them, or choose another --out"
+                f"{self.out} is in use by another command, or by runs that one left behind; "
+                "wait for them to end, or choose another --out"
             ) from problem
         return self
 
@@ -77,32 +77,36 @@ class Runner:
         os.close(self._lock)
 
     def experiment(self, overrides: Sequence[str]) -> Experiment:
-        """Return what a run with these further overrides is."""
+        """Return the experiment with these further overrides."""
         return read_experiment(self.config, (*self.overrides, *overrides))
 
-    def check(self, trial: Trial) -> None:
-        """Raise on a trial that cannot be, or whose directory holds a run of another config."""
-        experiment = self.experiment(trial.overrides)
-        path = self.out / trial.directory / CONFIG
-        if path.exists() and _read_config(path) != experiment:
-            raise ConfigError(
-                f"{path.parent} was run with another config; repeat the command with the same, or "
-                "choose another --out"
-            )
+    def check(self, trials: Iterable[Trial]) -> None:
+        """Raise on an invalid trial, and on one whose directory has a run of another config."""
+        for trial in trials:
+            experiment = self.experiment(trial.overrides)
+            path = self.out / trial.directory / CONFIG
+            if path.exists() and _read_config(path) != experiment:
+                raise ConfigError(
+                    f"{path.parent} was run with another config; repeat the command with the same "
+                    "config, or choose another --out"
+                )
 
-    def run(self, trials: Iterable[Trial]) -> None:
-        """Run those that are not done."""
-        missing = [trial for trial in dict.fromkeys(trials) if not is_done(trial, self.out)]
+    def run(self, trials: Iterable[Trial], title: str = "") -> None:
+        """Run the trials that have not finished."""
+        trials = list(dict.fromkeys(trials))
+        missing = [trial for trial in trials if not is_finished(trial, self.out)]
+        counts = f"{len(trials)} runs, {len(trials) - len(missing)} done, {len(missing)} to go"
+        print(f"{title}: {counts}" if title else counts, flush=True)
         self.expect(len(missing))
         self.map(self.ensure, missing)
 
     def expect(self, number: int) -> None:
-        """Show progress as of so many trials from now on."""
+        """Show progress for this many trials from now on."""
         self._progress = _Progress(number)
 
     def ensure(self, trial: Trial) -> bool:
-        """Run a trial unless it is done; return whether it came to its end."""
-        if is_done(trial, self.out):
+        """Run a trial unless it has finished; return whether it finished."""
+        if is_finished(trial, self.out):
             return True
         finished = self._run(trial)
         if not self._stopped:
@@ -110,7 +114,7 @@ class Runner:
         return finished
 
     def _run(self, trial: Trial) -> bool:
-        """Run a trial, from its checkpoint if it has one; return whether it came to its end."""
+        """Run a trial, from its checkpoint if it has one; return whether it finished."""
         directory = self.out / trial.directory
         directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sheafed", "run", self.config, "--resume"]
@@ -130,13 +134,13 @@ class Runner:
             self._children.add(child)
         if self.memory is not None:
             resource.prlimit(child.pid, resource.RLIMIT_AS, (self.memory, self.memory))
-        _, said = child.communicate()
+        _, errors = child.communicate()
         with self._guard:
             self._children.discard(child)
         if child.returncode == 0:
             (directory / FAILURE).unlink(missing_ok=True)
         elif not self._stopped:
-            reason = said.strip()[-2000:] or f"ended with code {child.returncode}"
+            reason = errors.strip()[-2000:] or f"ended with code {child.returncode}"
             write_atomically(directory / FAILURE, reason.encode())
         return child.returncode == 0
 
@@ -157,21 +161,21 @@ class Runner:
 
 
 def _read_config(path: Path) -> Experiment | None:
-    """Return the experiment of a run; None if this version knows no such config."""
+    """Return the experiment of a run; None if this version cannot read it."""
     try:
         return Experiment.model_validate_json(path.read_text())
     except ValidationError:
         return None
 
 
-def failure(trial: Trial, out: Path) -> str | None:
-    """Return what a trial said when it last failed, if it did."""
+def read_failure(trial: Trial, out: Path) -> str | None:
+    """Return the error message of a trial whose last run failed."""
     path = out / trial.directory / FAILURE
     return path.read_text() if path.exists() else None
 
 
 class _Progress:
-    """A line per trial, with the time that has passed."""
+    """Prints a line per trial, with the time that has passed."""
 
     def __init__(self, total: int) -> None:
         self.total, self.ended, self.began, self._guard = total, 0, time.monotonic(), Lock()
@@ -181,5 +185,7 @@ class _Progress:
             self.ended += 1
             state = "done" if finished else "failed"
             passed = time.monotonic() - self.began
-            words = " ".join(trial.overrides)
-            print(f"{state} {self.ended}/{self.total} after {passed:.0f} s: {words}", flush=True)
+            overrides = " ".join(trial.overrides)
+            print(
+                f"{state} {self.ended}/{self.total} after {passed:.0f} s: {overrides}", flush=True
+            )

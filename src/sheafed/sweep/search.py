@@ -1,7 +1,7 @@
-"""A search for good values instead of a grid: seeded, on validation data, one run after another.
+"""Hyperparameter search instead of a grid: seeded, sequential, by validation score.
 
-Optuna's TPE proposes each value from the scores of those before it. Nothing is stored but the runs
-themselves: an interrupted search asks for the same values again and finds their runs done.
+Optuna's TPE proposes each value from the scores of the previous ones. Only the runs are stored: an
+interrupted search proposes the same values again and finds that their runs have finished.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sheafed.errors import ConfigError, MissingPartError
 from sheafed.seeds import derive
 from sheafed.sweep.results import validation_score
 from sheafed.sweep.runner import Runner
-from sheafed.sweep.trials import Overrides, Trial, applicable, check_seeds
+from sheafed.sweep.trials import Overrides, Trial, applicable_keys, check_seeds
 
 
 @dataclass(frozen=True)
 class Range:
-    """A key whose value is sought, log-uniformly between two positive numbers."""
+    """A key whose value is searched log-uniformly between two positive numbers."""
 
     key: str
     low: float
@@ -52,15 +52,15 @@ def search(
 
     Args:
         variant: the row of the table.
-        seed: of the runs, and with the variant of what is proposed.
-        ranges: the keys that the variant has; without any there is one trial.
-        number: how many trials.
+        seed: of the runs and, together with the variant, of the proposals.
+        ranges: those of the keys that the variant has; without any there is one trial.
+        number: of trials.
         score: runs a trial and returns its validation score, None if it failed.
     """
     if not ranges:
-        alone = Trial(variant, (), seed)
-        score(alone)
-        return [alone]
+        only = Trial(variant, (), seed)
+        score(only)
+        return [only]
     optuna = load_optuna()
     space = {r.key: optuna.distributions.FloatDistribution(r.low, r.high, log=True) for r in ranges}
     sampler = optuna.samplers.TPESampler(seed=derive(seed, "search", *variant) % 2**32)
@@ -91,13 +91,16 @@ def search_all(
     load_optuna()
     check_seeds(seeds)
     by_key = {r.key: r for r in ranges}
-    own = {v: [by_key[k] for k in applicable(list(by_key), runner.experiment(v))] for v in variants}
-    for variant, sought in own.items():  # a mistake in the last one shows before the first run
+    own = {
+        v: [by_key[k] for k in applicable_keys(list(by_key), runner.experiment(v))]
+        for v in variants
+    }
+    for variant, sought in own.items():  # report mistakes before the first run
         for ends in ([(r.key, r.low) for r in sought], [(r.key, r.high) for r in sought]):
             runner.experiment((*variant, *(f"{key}={value!r}" for key, value in ends)))
 
     def score(trial: Trial) -> float | None:
-        runner.check(trial)
+        runner.check([trial])
         return validation_score(trial, runner.out) if runner.ensure(trial) else None
 
     with runner:
@@ -108,7 +111,7 @@ def search_all(
 
 
 def load_optuna() -> ModuleType:
-    """Return the package, or say how to get it."""
+    """Return the package, or raise an error with the command that installs it."""
     try:
         import optuna
     except ImportError as problem:

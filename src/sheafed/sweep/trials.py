@@ -1,17 +1,17 @@
-"""Many runs of one config: which there are.
+"""The trials of a sweep: a grid of overrides times seeds.
 
-A sweep is a grid of overrides times seeds. Every run has a directory of its own, so a sweep that
-was interrupted goes on with what is missing. Where a value is to be *chosen*, e.g. the penalty,
-each candidate is run, and validation data choose (`sheafed.sweep.results`). A row whose
-method has no such option is run once, without it.
+Every trial has a directory of its own, so an interrupted sweep continues with what is missing.
+Where a value is to be *chosen*, e.g. the penalty, each candidate is run and the validation score
+decides (`sheafed.sweep.results`). A variant whose method has no such option is run without it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import product
+from itertools import pairwise, product
 
 from sheafed.config.experiment import Experiment
 from sheafed.errors import ConfigError
@@ -25,19 +25,18 @@ class Trial:
     """One run of a sweep."""
 
     variant: Overrides
-    """What a row of the table stands for."""
+    """A row of the table."""
     candidate: Overrides
-    """What the validation score chooses among."""
+    """One of the settings that the validation score chooses from."""
     seed: int
 
     @property
     def overrides(self) -> Overrides:
-        """All `table.key=value` of this run."""
         return (*self.variant, *self.candidate, f"seed={self.seed}")
 
     @property
     def directory(self) -> str:
-        """A name that is readable and, by its digest, unique."""
+        """A readable name, made unique by a digest."""
         text = " ".join((*self.variant, *self.candidate))
         digest = blake2b(text.encode(), digest_size=4).hexdigest()
         pairs = (o.partition("=") for o in (*self.variant, *self.candidate))
@@ -46,42 +45,42 @@ class Trial:
         return f"{safe or 'config'}-{digest}/seed-{self.seed}"
 
 
-def rows(vary: Sequence[str], variants: Sequence[str] = ()) -> list[Overrides]:
+def expand_variants(vary: Sequence[str], variants: Sequence[str] = ()) -> list[Overrides]:
     """Return the variants of a grid.
 
     Args:
         vary: `table.key=a,b,c`: every combination is a variant.
         variants: whole variants, several overrides joined by `;`, each combined with the grid.
     """
-    whole = [tuple(o.strip() for o in v.split(";")) for v in variants] or [()]
-    return [(*row, *point) for row in whole for point in product(*map(_values, vary))]
+    whole = [tuple(split_outside_brackets(v, ";")) for v in variants] or [()]
+    return [(*variant, *point) for variant in whole for point in product(*map(_values, vary))]
 
 
-def plan(
+def make_trials(
     variants: Sequence[Overrides],
     choose: Sequence[str],
     seeds: Sequence[int],
     read: Callable[[Overrides], Experiment],
 ) -> list[Trial]:
-    """Return the trials: every variant, with each of its candidates, for each seed.
+    """Return every variant, with each of its candidates, for each seed.
 
     Args:
         variants: the rows of the table.
-        choose: `table.key=a,b,c`: every combination is a candidate, of the keys that a row has.
+        choose: `table.key=a,b,c`: every combination of the keys that a variant has is a candidate.
         seeds: of each.
-        read: the experiment that some overrides make.
+        read: returns the experiment with some overrides.
     """
     check_seeds(seeds)
     options = {key_of(option): _values(option) for option in choose}
     trials = []
     for variant in variants:
-        own = applicable(list(options), read(variant))
+        own = applicable_keys(list(options), read(variant))
         for candidate in product(*(options[key] for key in own)):
             trials += [Trial(variant, candidate, seed) for seed in seeds]
     return trials
 
 
-def applicable(keys: Sequence[str], experiment: Experiment) -> list[str]:
+def applicable_keys(keys: Sequence[str], experiment: Experiment) -> list[str]:
     """Return the keys that an experiment has: options differ from method to method."""
     options = type(experiment.method).model_fields
     return [
@@ -91,25 +90,34 @@ def applicable(keys: Sequence[str], experiment: Experiment) -> list[str]:
     ]
 
 
-def without_choice(
+def variants_without(
     keys: Sequence[str],
     variants: Sequence[Overrides],
     read: Callable[[Overrides], Experiment],
 ) -> dict[str, list[Overrides]]:
-    """Return the variants that each key does not apply to; one that applies to none is an error."""
+    """Return, by key, the variants that it does not apply to; raise if that is all of them."""
     missing = {}
     for key in keys:
-        missing[key] = [v for v in variants if not applicable([key], read(v))]
+        missing[key] = [v for v in variants if not applicable_keys([key], read(v))]
         if len(missing[key]) == len(variants):
-            names = sorted({read(v).method.name for v in variants})
-            raise ConfigError(f"{key} cannot be chosen: {', '.join(names)} has no such option")
+            names = ", ".join(sorted({read(v).method.name for v in variants}))
+            raise ConfigError(f"{key} cannot be chosen: unknown option of {names}")
     return missing
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise unless there are seeds, and different ones."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"seeds must be different numbers, at least one, got {list(seeds)}")
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Read different numbers like `0,1,2`."""
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError as problem:
+        raise ConfigError(f"--seeds must be numbers like 0,1,2, got {text!r}") from problem
+    check_seeds(seeds)
+    return seeds
 
 
 def key_of(option: str) -> str:
@@ -117,9 +125,32 @@ def key_of(option: str) -> str:
     return option.partition("=")[0].strip()
 
 
+_SYMBOLS = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[\[\]{},;"\']')
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Split a text at a separator, but not inside the brackets, braces and quotes of a TOML value.
+
+    >>> split_outside_brackets('[0.8, 0.1, 0.1], "a,b", c', ",")
+    ['[0.8, 0.1, 0.1]', '"a,b"', 'c']
+    """
+    depth, cuts = 0, [-1]
+    for match in _SYMBOLS.finditer(text):
+        symbol = match.group()
+        depth += (symbol in "[{") - (symbol in "]}")
+        if depth < 0 or symbol in ('"', "'"):  # a single quote mark: its partner is missing
+            break
+        if depth == 0 and symbol == separator:
+            cuts.append(match.start())
+    else:
+        if depth == 0:
+            return [text[a + 1 : b].strip() for a, b in pairwise([*cuts, len(text)])]
+    raise ConfigError(f"brackets or quotes do not match in {text!r}; write values as in TOML")
+
+
 def _values(option: str) -> list[str]:
     key, separator, values = option.partition("=")
-    listed = [v.strip() for v in values.split(",")]
+    listed = split_outside_brackets(values, ",")
     if not separator or not key.strip() or not all(listed):
         raise ConfigError(f"expected values like data.shift=0.3,0.7, got {option!r}")
     return [f"{key.strip()}={value}" for value in listed]
