@@ -94,5 +94,5 @@ def test_what_the_formulas_do_not_cover_is_refused(plan, option):
 
 
 def test_turns_need_an_even_number_of_rounds(plan):
-    with pytest.raises(ConfigError, match="must be even.*got 3"):
+    with pytest.raises(ConfigError, match="must be even"):
         replace(plan, rounds=3)
