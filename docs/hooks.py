@@ -10,9 +10,13 @@ from __future__ import annotations
 import html
 import importlib
 import inspect
+import json
 import posixpath
 import re
+import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -20,17 +24,35 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pydantic import TypeAdapter
 
 import sheafed
 from sheafed.cli import app
+from sheafed.config.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = (
-    "agents alignment channels datasets evaluation graphs linalg methods models pilots privacy "
-    "report sheaf training transport"
-).split()
+PACKAGES = [
+    "agents",
+    "alignment",
+    "channels",
+    "datasets",
+    "errors",
+    "evaluation",
+    "graphs",
+    "linalg",
+    "methods",
+    "models",
+    "network",
+    "pilots",
+    "privacy",
+    "report",
+    "sheaf",
+    "training",
+    "transport",
+]
 MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+ALPHABET = re.compile(r"\\math(cal|bb)\s*(?:\{([A-Z]+)\}|([A-Z]))")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -42,13 +64,35 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in PACKAGES:
-        text = f"# sheafed.{name}\n\n::: sheafed.{name}\n"
-        files.append(File.generated(config, f"reference/api/{name}.md", content=text))
+        files.append(File.generated(config, f"reference/api/{name}.md", content=api_page(name)))
     for source, target in MOVED.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     for path in sorted((ROOT / "examples").glob("*.py")):
         files.append(File.generated(config, f"examples/{path.name}", abs_src_path=str(path)))
     return files
+
+
+def api_page(package: str) -> str:
+    """Render what a package exports.
+
+    Each name by where it is defined: `sheafed.linalg.procrustes` is a function, but static analysis
+    takes it for the module of that name.
+    """
+    module = importlib.import_module(f"sheafed.{package}")
+    parts = [f"# sheafed.{package}\n"]
+    if not hasattr(module, "__all__"):
+        return "\n".join([*parts, f"::: sheafed.{package}\n"])
+    parts.append(f"{inspect.getdoc(module)}\n")
+    for name in sorted(module.__all__, key=str.lower):
+        parts.append(f"::: {_home(module, name)}\n    options:\n      show_root_heading: true\n")
+    return "\n".join(parts)
+
+
+def _home(module: ModuleType, name: str) -> str:
+    """Return the full name by which something is defined; constants have none but the package's."""
+    thing = getattr(module, name)
+    home = thing.__module__ if hasattr(thing, "__qualname__") else module.__name__
+    return f"{home}.{name}"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -75,9 +119,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html_text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     def to_mathml(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
-        return convert(html.unescape(match[3]), display=display)
+        return convert(ALPHABET.sub(_letter, html.unescape(match[3])), display=display)
 
     return FORMULA.sub(to_mathml, html_text)
+
+
+def _letter(match: re.Match[str]) -> str:
+    r"""Replace `\mathcal F` by the character itself: browsers ignore MathML's `mathvariant`."""
+    style = {"cal": "SCRIPT", "bb": "DOUBLE-STRUCK"}[match[1]]
+    letters = []
+    for letter in match[2] or match[3]:
+        name = f"{style} CAPITAL {letter}"
+        try:
+            letters.append(unicodedata.lookup(name))  # the oldest ones have no other name
+        except KeyError:
+            letters.append(unicodedata.lookup(f"MATHEMATICAL {name}"))
+    return "{" + " ".join(letters) + "}"
 
 
 def _first_line(thing: Any) -> str:
@@ -91,23 +148,15 @@ def _table(headings: list[str], rows: list[list[str]]) -> str:
 
 def python_names() -> str:
     """List what `import sheafed` offers, and the public packages."""
-    homes = {
-        name: package
-        for package in reversed(PACKAGES)
-        for name in getattr(importlib.import_module(f"sheafed.{package}"), "__all__", ())
-    }
+    modules = {name: importlib.import_module(f"sheafed.{name}") for name in PACKAGES}
     rows = []
     for name in sheafed.__all__:
-        home = homes.get(name)
-        target = f"api/{home}.md#sheafed.{home}.{name}"
-        shown = f"[`sheafed.{name}`]({target})" if home else f"`sheafed.{name}`"
-        rows.append([shown, _first_line(getattr(sheafed, name))])
+        home = next(p for p, module in modules.items() if name in getattr(module, "__all__", ()))
+        target = f"api/{home}.md#{_home(modules[home], name)}"
+        rows.append([f"[`sheafed.{name}`]({target})", _first_line(getattr(sheafed, name))])
     packages = [
-        [
-            f"[`sheafed.{name}`](api/{name}.md)",
-            _first_line(importlib.import_module(f"sheafed.{name}")),
-        ]
-        for name in PACKAGES
+        [f"[`sheafed.{name}`](api/{name}.md)", _first_line(module)]
+        for name, module in modules.items()
     ]
     return _table(["name", ""], rows) + "\n" + _table(["package", ""], packages)
 
@@ -139,7 +188,88 @@ def commands() -> str:
 
 
 def config_keys() -> str:
-    return ""
+    """Describe every table of a config, in the order in which they refer to each other."""
+    schema = TypeAdapter(Experiment).json_schema()
+    titles: dict[str, str] = {}
+    sections: list[str] = []
+
+    def tables(node: Any, path: str) -> Iterator[tuple[str, str]]:
+        """Find the tables that a value may be: their definitions, and how a file writes them."""
+        if "$ref" in node:
+            name = node["$ref"].rpartition("/")[2]
+            tag = _tag(schema["$defs"][name])
+            yield name, f"[{path}] {tag[0]} = {tag[1]}" if tag else f"[{path}]"
+        inner = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
+        if "items" in node:
+            path = f"[{path}]"
+            inner.append(node["items"])
+        if isinstance(node.get("additionalProperties"), dict):
+            path += ".NAME"
+            inner.append(node["additionalProperties"])
+        for part in inner:
+            yield from tables(part, path)
+
+    def describe(table: Any, path: str) -> None:
+        rows, deeper = [], []
+        for key, value in table.get("properties", {}).items():
+            if "const" in value:
+                continue  # the tag, which the heading shows
+            full = f"{path}.{key}".lstrip(".")
+            for name, title in tables(value, full):
+                if name not in titles:
+                    titles[name] = title
+                    deeper.append((name, full))
+            given = value.get("default")
+            default = "" if given is None or isinstance(given, dict) else f"`{json.dumps(given)}`"
+            if key in table.get("required", ()):
+                default = "required"
+            text = " ".join(value.get("description", "").split()).replace("|", r"\|")
+            rows.append([f"`{key}`", _type(value, schema["$defs"]), default, text])
+        if rows:
+            sections.append(_table(["key", "value", "default", ""], rows))
+        for name, full in deeper:
+            definition = schema["$defs"][name]
+            text = inspect.cleandoc(definition.get("description", ""))
+            sections.append(f"## `{titles[name]}` {{ #{name} }}\n\n{text}\n")
+            describe(definition, full)
+
+    describe(schema, "")
+    return "\n".join(sections)
+
+
+def _tag(definition: Any) -> tuple[str, str] | None:
+    """Find the key whose value chooses this table among others."""
+    for key, value in definition.get("properties", {}).items():
+        if "const" in value:
+            return key, json.dumps(value["const"])
+    return None
+
+
+def _type(node: Any, definitions: Any) -> str:
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        tag = _tag(definitions[name])
+        return f"[{f'`{tag[1]}`' if tag else 'table'}](#{name})"
+    for union in ("anyOf", "oneOf", "allOf"):
+        if union in node:
+            parts = [_type(part, definitions) for part in node[union] if part.get("type") != "null"]
+            return ", ".join(dict.fromkeys(parts))
+    if "enum" in node or "const" in node:
+        return ", ".join(
+            f"`{json.dumps(value)}`" for value in node.get("enum", [node.get("const")])
+        )
+    kind = str(node.get("type", "any"))
+    if kind == "array":
+        inner = node.get("items") or (node.get("prefixItems") or [{}])[0]
+        return f"list of {_type(inner, definitions)}"
+    bounds = (
+        ("minimum", "≥"),
+        ("exclusiveMinimum", ">"),
+        ("maximum", "≤"),
+        ("exclusiveMaximum", "<"),
+    )
+    limits = [f"{sign} {node[key]:g}" for key, sign in bounds if key in node]
+    return " ".join([{"object": "table"}.get(kind, kind), ", ".join(limits)]).strip()
 
 
 GENERATED = {"python names": python_names, "commands": commands, "config keys": config_keys}
