@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from sheafed.agents.agent import Agent
-from sheafed.alignment.alignment import Alignment, AlignmentReport, align
+from sheafed.alignment import Alignment, AlignmentReport, align
 from sheafed.methods import Distillation, MapPolicy, NonCooperative, SheafFRL
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf

@@ -53,7 +53,7 @@ def test_same_size_spaces_with_different_geometry_are_glued_exactly():
             received = alignment.send(latents[sender], sender, receiver)
             np.testing.assert_allclose(received, latents[receiver], atol=1e-8)
     report = alignment.report()
-    assert max(fit.residual for fit in report.edges) < 1e-12
+    assert max(fit.misalignment for fit in report.edges) < 1e-12
     assert [set(c.cycle) for c in report.cycles] == [{"a", "b", "c"}]
     assert report.cycles[0].deviation < 1e-6
 
@@ -82,7 +82,7 @@ def test_send_is_whiten_map_colour_computed_by_hand():
     (fit,) = alignment.report().edges
     a, b = (x - mean_x) @ white_x, (y - mean_y) @ white_y
     expected = np.linalg.norm(a - b @ v.T) ** 2 / (np.linalg.norm(a) ** 2 + np.linalg.norm(b) ** 2)
-    assert fit.residual == pytest.approx(expected)
+    assert fit.misalignment == pytest.approx(expected)
     assert (fit.head, fit.tail, fit.rank) == ("big", "small", 3)
 
 
@@ -104,7 +104,7 @@ def test_without_whitening_only_a_rotation_is_applied():
     np.testing.assert_allclose(alignment.send(x, "a", "b"), x @ q, atol=1e-10)
 
 
-def test_a_message_takes_the_path_of_least_residual():
+def test_a_message_takes_the_path_of_least_misalignment():
     rng = np.random.default_rng(4)
     source = rng.standard_normal((300, 4))
     noisy = {"a": 0.0, "clear": 0.01, "murky": 3.0, "z": 0.0}

@@ -26,7 +26,7 @@ def test_align_then_send_as_the_library_does(files, run):
     latents = {n: np.load(files / f"{n}.npy") for n in ("anna", "bert", "cleo")}
     expected = sheafed.align(latents, [("anna", "bert"), ("bert", "cleo")], shrinkage=0.2)
     for fit in expected.report().edges:
-        assert f"{fit.residual:.4f}" in printed
+        assert f"{fit.misalignment:.4f}" in printed
     arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "cleo"]
     command = ["send", *arguments, files / "anna.npy", "--out", files / "out.npy"]
     sent = subprocess.run(

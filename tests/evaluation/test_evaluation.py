@@ -12,7 +12,6 @@ from torch import nn
 from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
 from sheafed.evaluation.evaluation import evaluation_pilots, mean, misalignments
-from sheafed.linalg.procrustes import misalignment
 from sheafed.methods import SWBN, ZCA, Method, Node, NonCooperative, NoWhitening, SheafFRL
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.pilots.pilot_set import PilotSet
@@ -27,6 +26,7 @@ from tests.helpers.federations import (
     start,
     weights,
 )
+from tests.helpers.matrices import misalignment
 
 Array = NDArray[np.float64]
 STAR = [("hub", "a"), ("hub", "b"), ("hub", "c")]

@@ -47,3 +47,15 @@ def centred_orthonormal(seed: int, rows: int, columns: int) -> Tensor:
 def deviation(x: Tensor, y: Tensor | np.ndarray) -> float:
     expected = y if isinstance(y, Tensor) else torch.from_numpy(np.array(y))
     return float((x.detach().double() - expected.detach().double()).abs().max())
+
+
+def residual(a_head: Tensor, a_tail: Tensor, v: Tensor) -> Tensor:
+    """|A_i - V A_j|_F^2 (eq. local_gluing) in the larger space, for one problem or a batch."""
+    return (a_head - a_tail @ v.mT).square().sum((-2, -1))
+
+
+def misalignment(a_head: Tensor, a_tail: Tensor, v: Tensor) -> float:
+    """The oracle for every misalignment that is reported: NumPy, in the paper's column layout."""
+    head, tail, w = (x.detach().double().numpy() for x in (a_head.mT, a_tail.mT, v))
+    energy = np.linalg.norm(head) ** 2 + np.linalg.norm(tail) ** 2
+    return float(np.linalg.norm(head - w @ tail) ** 2 / energy)

@@ -8,6 +8,7 @@ from sheafed import errors
 from sheafed.linalg.checks import (
     check_finite,
     check_fraction,
+    check_int,
     check_matrix,
     check_pair,
     check_single_pair,
@@ -102,3 +103,13 @@ def test_other_numbers_are_no_fractions(value: float) -> None:
         check_fraction("share", value)
     assert "share" in str(caught.value)
     assert str(value) in str(caught.value)
+
+
+def test_ints_come_back_and_others_are_named() -> None:
+    assert check_int("count", 3, 1, 3) == 3
+    assert check_int("count", 10**9, 0) == 10**9
+    for value in (0, 4, 2.0, True, "2"):
+        with pytest.raises(
+            errors.InputError, match=f"count must be an int from 1 to 3, got {value!r}"
+        ):
+            check_int("count", value, 1, 3)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sheafed.errors import DtypeError, ShapeError
-from sheafed.linalg import identifiability, procrustes, residual
+from sheafed.linalg import identifiability, procrustes
 from tests.helpers.matrices import (
     PROPERTY,
     TOLERANCE,
@@ -16,6 +16,7 @@ from tests.helpers.matrices import (
     normal,
     orthonormal,
     pilots_of,
+    residual,
     rng,
     with_spectrum,
 )

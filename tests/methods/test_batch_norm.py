@@ -9,7 +9,7 @@ from sheafed import Agent, MapPolicy, SheafFRL
 from sheafed.methods import NoWhitening
 from sheafed.methods.node import NodeContext
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.pilots.policies import EveryPilot
+from sheafed.pilots.policies import AllPilots
 from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport
 
@@ -46,7 +46,7 @@ def test_the_penalty_has_the_gradient_of_the_statistics_it_was_encoded_with():
     method = SheafFRL(
         penalty=0.7,
         whitening=NoWhitening(),
-        pilots=EveryPilot(K),
+        pilots=AllPilots(K),
         maps=MapPolicy(source="round"),
     )
     trained = agents()

@@ -11,7 +11,7 @@ from torch.optim import SGD
 from sheafed import MapPolicy, SheafFRL
 from sheafed.errors import InputError
 from sheafed.evaluation.evaluation import misalignments
-from sheafed.linalg.procrustes import misalignment, procrustes, residual
+from sheafed.linalg import procrustes
 from sheafed.methods import IdentityMaps, NoWhitening
 from sheafed.methods.endpoints import (
     EdgeEndpoint,
@@ -30,6 +30,7 @@ from sheafed.seeds import secret_stream
 from sheafed.training.train import handshake, one_round
 from sheafed.transport import decode, encode
 from sheafed.transport.message import Message
+from tests.helpers.matrices import misalignment, residual
 from tests.helpers.small_federations import (
     CountingSolver,
     MessageRecorder,

@@ -21,7 +21,7 @@ from sheafed import Agent, Distillation, MapPolicy, SheafFRL
 from sheafed.graphs import Edge
 from sheafed.methods import SWBN, ZCA, IdentityMaps, NoWhitening
 from sheafed.methods.endpoints import PlainEndpoint
-from sheafed.pilots.policies import EveryPilot
+from sheafed.pilots.policies import AllPilots
 from sheafed.transport.message import Message
 from tests.helpers.networks import (
     EDGES,
@@ -228,7 +228,7 @@ def test_closed_form_for_linear_encoders(protocol) -> None:
         penalty=LAMBDA,
         privacy=protocol,
         maps=MapPolicy(source="round"),
-        pilots=EveryPilot(K),
+        pilots=AllPilots(K),
         whitening=NoWhitening(),
     )
     net = network(agents, method, x, [("a", "b"), ("c", "a"), ("b", "c")])

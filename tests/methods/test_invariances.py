@@ -18,7 +18,7 @@ from sheafed.errors import (
 )
 from sheafed.methods import SWBN, ZCA, DualAscent, IdentityMaps, NoWhitening
 from sheafed.methods.node import Node
-from sheafed.pilots.policies import EveryPilot, Prototypes
+from sheafed.pilots.policies import AllPilots, PrototypePilots
 from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, encode
 from sheafed.transport.message import Message
@@ -323,7 +323,7 @@ def test_batch_norm_sees_training_batches_only() -> None:
 
 def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
     agents = noisy(EQUAL)
-    nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots=EveryPilot(48)))
+    nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots=AllPilots(48)))
     recorder = run_rounds(nodes, 3)
     for node in nodes.values():
         node.agent.encoder.eval()
@@ -338,7 +338,7 @@ def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
 
 def test_prototypes_work_as_pilots() -> None:
     assignment = torch.arange(48) % 12
-    method = SheafFRL(pilots=Prototypes(assignment, seed=0, subset=2))
+    method = SheafFRL(pilots=PrototypePilots(assignment, seed=0, subset=2))
     run = short_run(three(), method)
     rows = [row for row in run.ledger.rows() if row.kind == "round"]
     assert {row.payload_bytes for row in rows} == {4 * 12 * d for d in MIXED}

@@ -10,11 +10,11 @@ from torch import nn
 from sheafed import Agent, MapPolicy, SheafFRL
 from sheafed.errors import InputError
 from sheafed.evaluation.evaluation import evaluate
-from sheafed.linalg.procrustes import misalignment
 from sheafed.methods import SWBN, ZCA, Constant, DualAscent, NoWhitening, WarmUp
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty
-from sheafed.pilots.policies import EveryPilot
+from sheafed.pilots.policies import AllPilots
+from tests.helpers.matrices import misalignment
 from tests.helpers.networks import (
     EDGES,
     EQUAL,
@@ -222,7 +222,7 @@ def test_dual_ascent_leaves_a_glued_edge_in_peace_and_presses_a_misaligned_one()
     ]
     rule = DualAscent(tolerance=0.05, step=0.1, largest=0.5)
     method = SheafFRL(
-        rule, maps=MapPolicy(source="round"), pilots=EveryPilot(K), whitening=NoWhitening()
+        rule, maps=MapPolicy(source="round"), pilots=AllPilots(K), whitening=NoWhitening()
     )
     net = network(agents, method, normal(8, K, 6), [("a", "b"), ("b", "c")])
     pressed = []
@@ -245,7 +245,7 @@ def test_dual_ascent_closes_an_edge_and_then_lets_go() -> None:
     method = SheafFRL(
         DualAscent(tolerance=0.3, step=0.5, largest=10.0),
         maps=MapPolicy(source="round"),
-        pilots=EveryPilot(K),
+        pilots=AllPilots(K),
         whitening=NoWhitening(),
     )
     net = network(agents, method, normal(8, K, 6), [("a", "b")])
@@ -302,7 +302,7 @@ def test_transporting_ends_keep_weights_within_a_step_of_each_other(dims, privac
 def test_an_edge_whose_latents_are_all_zero_is_no_division_by_zero() -> None:
     """Nothing to glue: training goes on, and the weight of the edge does not rise."""
     zero = torch.zeros(3, 6, dtype=torch.float64)
-    method = SheafFRL(DualAscent(tolerance=0.1), pilots=EveryPilot(K), whitening=NoWhitening())
+    method = SheafFRL(DualAscent(tolerance=0.1), pilots=AllPilots(K), whitening=NoWhitening())
     net = network(
         [linear_agent("a", zero), linear_agent("b", zero[:2])],
         method,

@@ -9,11 +9,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from sheafed import Agent, Distillation, MapPolicy, Run, SheafFRL, train
-from sheafed.linalg.procrustes import misalignment, procrustes
+from sheafed.linalg import procrustes
 from sheafed.methods.node import Node
 from sheafed.training.train import handshake
 from sheafed.transport import LocalTransport, decode
 from sheafed.transport.message import Message
+from tests.helpers.matrices import misalignment
 from tests.helpers.small_federations import (
     MessageRecorder,
     agent,

@@ -39,7 +39,7 @@ from sheafed.agents.objectives import Objective
 from sheafed.agents.samples import Batch
 from sheafed.graphs import from_edges, orient
 from sheafed.methods import NoWhitening
-from sheafed.pilots.policies import EveryPilot
+from sheafed.pilots.policies import AllPilots
 from tests.helpers.networks import Network, drawn, network, normal, plain_sgd
 
 K = 12
@@ -172,7 +172,7 @@ class Problem:
             penalty=LAMBDA,
             privacy=privacy,
             maps=MapPolicy(every=1, source="round"),
-            pilots=EveryPilot(K),
+            pilots=AllPilots(K),
             whitening=NoWhitening(),
         )
         shared = {n: torch.from_numpy(p) for n, p in self.P.items()}

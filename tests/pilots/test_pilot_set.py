@@ -122,7 +122,7 @@ def test_views_that_cannot_be_paired() -> None:
     with pytest.raises(ShapeError, match="2 pilots need as many ids, got 3"):
         PilotSet.paired({"a": (["u", "v", "w"], x), "b": (["u", "v"], x)})
     paired = PilotSet.paired({"a": (["u", "v"], x)})
-    with pytest.raises(InputError, match="have ids, the view of agent 'b' has none"):
+    with pytest.raises(InputError, match="have ids, those of agent 'b' have none"):
         paired.with_view("b", x)
-    with pytest.raises(InputError, match="agent 'b' has not sensed 1 of the 2 pilots, 'v'"):
+    with pytest.raises(InputError, match="agent 'b' lacks 1 of the 2 pilots, 'v'"):
         paired.with_view("b", x, ["u", "w"])

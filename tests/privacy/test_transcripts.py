@@ -8,7 +8,7 @@ from sheafed import Agent, Distillation, MapPolicy, SheafFRL, train
 from sheafed.differential_privacy import epsilon_of
 from sheafed.errors import EmptyInputError, InputError
 from sheafed.methods import GaussianNoise
-from sheafed.pilots.policies import Prototypes
+from sheafed.pilots.policies import PrototypePilots
 from sheafed.privacy import (
     Eavesdropper,
     invert,
@@ -109,7 +109,7 @@ def test_an_eavesdropper_that_heard_nothing_says_so() -> None:
     with pytest.raises(EmptyInputError, match="from 'a' to 'b'"):
         Eavesdropper("a", "b").pilots(run.nodes["a"])
     spy = Eavesdropper("a", "b")
-    run = pair(SheafFRL(pilots=Prototypes(torch.arange(PILOTS) % 4, seed=0)), spy)
+    run = pair(SheafFRL(pilots=PrototypePilots(torch.arange(PILOTS) % 4, seed=0)), spy)
     with pytest.raises(InputError, match="prototype"):
         spy.pilots(run.nodes["a"])
 

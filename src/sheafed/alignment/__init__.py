@@ -1,5 +1,7 @@
 """Post-hoc alignment of encoders that exist already."""
 
-from sheafed.alignment.alignment import Alignment, AlignmentReport, EdgeFit, align
+from sheafed.alignment.alignment import Alignment
+from sheafed.alignment.fitting import align
+from sheafed.alignment.report import AlignmentReport, EdgeFit
 
 __all__ = ["Alignment", "AlignmentReport", "EdgeFit", "align"]

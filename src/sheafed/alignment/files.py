@@ -1,6 +1,7 @@
 """An alignment on disk: `alignment.json` beside `alignment.safetensors`, never a pickle."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -8,7 +9,7 @@ import safetensors
 import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sheafed.alignment.alignment import Alignment, EdgeFit
+from sheafed.alignment.report import EdgeFit
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import AlignmentFormatError, InputError
 from sheafed.graphs import Edge
@@ -27,30 +28,37 @@ class _Document(BaseModel):
     edges: list[EdgeFit]
 
 
-def save(alignment: Alignment, directory: str | Path) -> Path:
+def save(
+    directory: str | Path,
+    sheaf: NetworkSheaf,
+    whitenings: Mapping[str, Whitening],
+    fits: Sequence[EdgeFit],
+) -> Path:
     """Write both files, each atomically, the document last."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {}
-    for name, whitening in alignment.whitenings.items():
+    for name, whitening in whitenings.items():
         tensors[f"mean/{name}"] = whitening.mean
         tensors[f"whitener/{name}"] = whitening.whitener.contiguous()
         tensors[f"colourer/{name}"] = whitening.colourer.contiguous().clone()
-    for number, fit in enumerate(alignment.fits):
-        tensors[f"map/{number}"] = alignment.sheaf.maps[Edge(fit.head, fit.tail)].contiguous()
+    for number, fit in enumerate(fits):
+        tensors[f"map/{number}"] = sheaf.maps[Edge(fit.head, fit.tail)].contiguous()
     payload = safetensors.torch.save(tensors)
     document = _Document(
         version=VERSION,
         sha256=hashlib.sha256(payload).hexdigest(),
-        dims=dict(alignment.sheaf.dims),
-        edges=list(alignment.fits),
+        dims=dict(sheaf.dims),
+        edges=list(fits),
     )
     write_atomically(directory / TENSORS, payload)
     write_atomically(directory / DOCUMENT, document.model_dump_json(indent=2).encode())
     return directory
 
 
-def load(directory: str | Path) -> Alignment:
+def load(
+    directory: str | Path,
+) -> tuple[NetworkSheaf, dict[str, Whitening], tuple[EdgeFit, ...]]:
     """Read and check both files."""
     directory = Path(directory)
     document = _read_document(directory)
@@ -75,7 +83,7 @@ def load(directory: str | Path) -> Alignment:
         sheaf = NetworkSheaf(nx.Graph(list(maps)), document.dims, maps)
     except (safetensors.SafetensorError, KeyError, InputError) as problem:
         raise AlignmentFormatError(f"{directory} holds no usable alignment: {problem}") from problem
-    return Alignment(sheaf, whitenings, tuple(document.edges))
+    return sheaf, whitenings, tuple(document.edges)
 
 
 def _read_document(directory: Path) -> _Document:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.alignment import alignment as alignment
-from sheafed.alignment.alignment import AlignmentReport
+from sheafed import alignment
+from sheafed.alignment.fitting import WhiteningSource
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import InputError, UndeterminedMapWarning
 from sheafed.linalg.whitening import Shrinkage
@@ -75,18 +75,18 @@ def send(
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received.shape} to {out}")
 
 
-def _print_report(report: AlignmentReport, console: Console) -> None:
-    edges = Table(title="Edges (residual: 0 glued, 1 unrelated)")
+def _print_report(report: alignment.AlignmentReport, console: Console) -> None:
+    edges = Table(title="Edges (misalignment: 0 aligned, 1 unrelated)")
     for heading in ("from", "to", "sizes"):
         edges.add_column(heading)
-    for heading in ("residual", "rank", "gap", "undetermined"):
+    for heading in ("misalignment", "rank", "gap", "undetermined"):
         edges.add_column(heading, justify="right")
     for fit in report.edges:
         edges.add_row(
             fit.tail,
             fit.head,
             f"{fit.d_tail} -> {fit.d_head}",
-            f"{fit.residual:.4f}",
+            f"{fit.misalignment:.4f}",
             f"{fit.rank}/{fit.d_tail}",
             f"{fit.gap:.1e}",
             str(fit.undetermined_dimension or "-"),
@@ -136,7 +136,7 @@ def _parse_edge(text: str) -> tuple[str, str]:
     return one, other
 
 
-def _parse_whitening(text: str) -> alignment.WhiteningSource | None:
+def _parse_whitening(text: str) -> WhiteningSource | None:
     match text:
         case "pilots" | "private":
             return text

@@ -1,4 +1,4 @@
-"""Procrustes, whitening, frames and spectra: pure functions of tensors."""
+"""Procrustes maps, whitening and identifiability: functions and layers over tensors."""
 
 from sheafed.linalg.identifiability import Identifiability, identifiability
 from sheafed.linalg.parseval import parseval
@@ -8,10 +8,8 @@ from sheafed.linalg.procrustes import (
     misalignment,
     polar_factor,
     procrustes,
-    residual,
 )
 from sheafed.linalg.running_zca import RunningZCA
-from sheafed.linalg.spectra import canonical_correlations, effective_rank
 from sheafed.linalg.stochastic_whitening import StochasticWhitening
 from sheafed.linalg.whitening import Whitening, ledoit_wolf, zca
 
@@ -20,16 +18,13 @@ __all__ = [
     "RunningZCA",
     "StochasticWhitening",
     "Whitening",
-    "canonical_correlations",
     "check_isometry",
     "cross_covariance",
-    "effective_rank",
     "identifiability",
     "ledoit_wolf",
     "misalignment",
     "parseval",
     "polar_factor",
     "procrustes",
-    "residual",
     "zca",
 ]

@@ -1,5 +1,7 @@
 """Checks that every public function of `sheafed.linalg` makes before it computes."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -71,4 +73,11 @@ def check_fraction(name: str, value: float) -> float:
     """Return `value` if it lies in [0, 1]."""
     if not 0.0 <= value <= 1.0:
         raise InputError(f"{name} must lie in [0, 1], got {value}")
+    return value
+
+
+def check_int(name: str, value: int, least: int, most: float = math.inf) -> int:
+    """Return `value` if it is an int (no bool) from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} must be an int from {least} to {most}, got {value!r}")
     return value

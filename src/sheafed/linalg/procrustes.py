@@ -1,4 +1,4 @@
-r"""The Procrustes step: the map between two latent spaces that the pilots ask for.
+r"""The Procrustes solver: the isometry between two latent spaces that fits the pilots best.
 
 $$V_{ij} = \arg\min_{V \in St(d_i, d_j)} \|A_i - V A_j\|_F^2 = U W^\top,
 \qquad A_i A_j^\top = U \Sigma W^\top$$
@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import (
-    DtypeError,
     IllConditionedWarning,
     InputError,
     ManifoldError,
-    RankError,
     ShapeError,
     UndeterminedMapWarning,
 )
@@ -46,6 +44,12 @@ def procrustes(
         $V$ of shape `(..., d_large, d_small)` with orthonormal columns. It carries row latents
         of the smaller space into the larger by `z @ V.mT`, and back by `z @ V`. For equal
         sizes `a` is the head: $V$ carries `b` to `a`.
+
+    >>> b = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 1.0]])
+    >>> a = b[:, [1, 0]]  # the same pilots, with the coordinates swapped
+    >>> v = procrustes(a, b)
+    >>> torch.allclose(b @ v.mT, a, atol=1e-6)
+    True
     """
     return polar_factor(cross_covariance(a, b), route=route, previous=previous)
 
@@ -157,30 +161,29 @@ def rank_tolerance(s: Tensor, shape: torch.Size, precision: torch.dtype) -> Tens
     return s[..., :1] * max(shape[-2:]) * torch.finfo(precision).eps
 
 
-def residual(a_head: Tensor, a_tail: Tensor, v: Tensor) -> Tensor:
-    r"""Return $\|A_i - V_{ij} A_j\|_F^2$ (eq. local_gluing), measured in the larger space."""
-    check_pair("a_head", a_head, "a_tail", a_tail)
-    check_matrix("v", v)
-    if v.shape[-2:] != (a_head.shape[-1], a_tail.shape[-1]):
+def misalignment(own: Tensor, carried: Tensor, energy: float | None = None) -> float | None:
+    r"""Return $\|A_i - T A_j\|_F^2 / (\|A_i\|_F^2 + \|A_j\|_F^2)$ of an edge, in the space of i.
+
+    0 if aligned, 1 if unrelated, 2 if opposed. None if all latents are zero.
+
+    >>> head, tail = torch.tensor([[3.0, 4.0]]), torch.tensor([[5.0]])
+    >>> misalignment(head, tail @ procrustes(head, tail).mT)
+    0.0
+
+    Args:
+        own: $A_i$, `(K, d)`.
+        carried: $T A_j$, `(K, d)`: the neighbour's latents as the map of the edge carries them.
+        energy: $\|A_j\|_F^2$ where $T$ does not keep norms; by default that of `carried`.
+    """
+    check_pair("own", own, "carried", carried)
+    if own.shape != carried.shape:
         raise ShapeError(
-            f"the map must be {(a_head.shape[-1], a_tail.shape[-1])} for these latents, got "
-            f"{tuple(v.shape)}"
+            "own and carried latents must lie in one space, got shapes "
+            f"{tuple(own.shape)} and {tuple(carried.shape)}; apply the map first"
         )
-    if v.dtype != a_head.dtype:
-        raise DtypeError(f"the map must be {a_head.dtype} like the latents, got {v.dtype}")
-    return (a_head - a_tail @ v.mT).square().sum((-2, -1))
-
-
-def misalignment(a_head: Tensor, a_tail: Tensor, v: Tensor) -> Tensor:
-    r"""Return the residual over $\|A_i\|_F^2 + \|A_j\|_F^2$: 0 if glued, 1 if unrelated."""
-    distance = residual(a_head, a_tail, v)
-    energy = a_head.square().sum((-2, -1)) + a_tail.square().sum((-2, -1))
-    if bool((energy == 0).any()):
-        raise RankError(
-            f"latents of shapes {tuple(a_head.shape)} and {tuple(a_tail.shape)} are all zero: "
-            "their misalignment is undefined"
-        )
-    return distance / energy
+    energy = float(carried.square().sum()) if energy is None else energy
+    total = float(own.square().sum()) + energy
+    return float((own - carried).square().sum()) / total if total > 0 else None
 
 
 def check_isometry(name: str, v: Tensor, tolerance: float | None = None) -> Tensor:

@@ -20,7 +20,7 @@ from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
 from sheafed.methods.noncooperative import NonCooperative, PostHocNode
 from sheafed.methods.prototypes import check_penalty
-from sheafed.pilots.policies import PilotPolicy, Uniform, selection_digest
+from sheafed.pilots.policies import PilotPolicy, UniformPilots, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 
@@ -48,7 +48,7 @@ class FedMuscle:
             neighbours the losses are averaged; the original contrasts tuples of all agents'
             representations instead, which for two agents are such pairs and whose number grows
             as $K^{agents - 1}$.
-        pilots: how many are drawn anew each round, or a policy from `sheafed.pilots.policies`.
+        pilots: how many are drawn anew each round, or a policy from `sheafed.pilots`.
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
         channel: over which latents are transmitted, in alignment epochs and after training.
@@ -106,7 +106,7 @@ class FedMuscleNode(PostHocNode):
         self.method = method
         total = context.pilots.total
         self.policy: PilotPolicy = (
-            Uniform(total, min(method.pilots, total), context.seed)
+            UniformPilots(total, min(method.pilots, total), context.seed)
             if isinstance(method.pilots, int)
             else method.pilots
         )
@@ -119,7 +119,7 @@ class FedMuscleNode(PostHocNode):
             "latent precision": str(latent_dtype(self.agent)),
             "local epochs": self.method.local_epochs,
             "pilots per round": self.policy.count,
-            "pilots of the first rounds": selection_digest(self.policy),
+            "pilots of the first rounds": policy_digest(self.policy),
         }
 
     def is_alignment(self, round: int) -> bool:

@@ -1,25 +1,26 @@
 """Pilots: the inputs that all agents share, and which of them a round uses."""
 
+from sheafed.pilots.clustering import kmeans
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.pilots.policies import (
-    Dynamic,
-    EveryPilot,
-    PerClass,
-    PerCluster,
+    AllPilots,
+    DynamicPilots,
     PilotPolicy,
-    Prototypes,
-    Selection,
-    Uniform,
+    PrototypePilots,
+    StratifiedPilots,
+    UniformPilots,
 )
+from sheafed.pilots.selection import Selection, largest_mismatch
 
 __all__ = [
-    "Dynamic",
-    "EveryPilot",
-    "PerClass",
-    "PerCluster",
+    "AllPilots",
+    "DynamicPilots",
     "PilotPolicy",
     "PilotSet",
-    "Prototypes",
+    "PrototypePilots",
     "Selection",
-    "Uniform",
+    "StratifiedPilots",
+    "UniformPilots",
+    "kmeans",
+    "largest_mismatch",
 ]

@@ -16,22 +16,26 @@ from sheafed.errors import EmptyInputError, InputError, ShapeError, UnknownAgent
 class PilotSet:
     """Inputs whose correspondence across agents is known (app:pilots).
 
+    >>> pilots = PilotSet({"eye": torch.zeros(2, 1, 8, 8), "ear": torch.zeros(2, 40)}, ["a", "b"])
+    >>> pilots.total, pilots.of("ear").shape
+    (2, torch.Size([2, 40]))
+
     Args:
-        inputs: `(M, ...)`, the same for everybody; or, where agents sense different modalities,
+        inputs: `(M, ...)`, the same for all agents; or, where agents sense different modalities,
             one tensor per agent whose rows belong to the same M events.
-        ids: what the rows are called, if the agents have agreed on names.
+        ids: names of the M events, if the agents have agreed on some.
     """
 
     inputs: Tensor | Mapping[str, Tensor]
     ids: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        views = self.inputs if isinstance(self.inputs, Mapping) else {"everybody": self.inputs}
+        views = self.inputs if isinstance(self.inputs, Mapping) else {"all agents": self.inputs}
         counts = {name: len(view) for name, view in views.items()}
         if len(set(counts.values())) > 1:
             raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
         if not counts or not self.total:
-            raise EmptyInputError("there are no pilots; agents cannot be aligned without any")
+            raise EmptyInputError("there are no pilots; alignment needs at least one")
         if self.ids is not None and not len(self.ids) == len(set(self.ids)) == self.total:
             raise ShapeError(
                 f"{self.total} pilots need as many different ids, got {len(self.ids)} of which "
@@ -51,17 +55,23 @@ class PilotSet:
             return self.inputs
         if name not in self.inputs:
             raise UnknownAgentError(
-                f"there are no pilots for agent {name!r}, only for {sorted(self.inputs)}"
+                f"no pilots for agent {name!r}, only for {sorted(self.inputs)}; add its inputs of "
+                "the same events"
             )
         return self.inputs[name]
 
     @classmethod
     def paired(cls, views: Mapping[str, tuple[Sequence[str], Tensor]]) -> "PilotSet":
-        """Pair what agents have sensed by the ids of the events, whatever order each has.
+        """Pair the inputs of agents by the ids of the events, whatever order each has.
+
+        >>> eye, ear = torch.tensor([[1.0], [2.0]]), torch.tensor([[20.0], [30.0]])
+        >>> pilots = PilotSet.paired({"eye": (["a", "b"], eye), "ear": (["b", "c"], ear)})
+        >>> pilots.ids, pilots.of("eye"), pilots.of("ear")
+        (['b'], tensor([[2.]]), tensor([[20.]]))
 
         Args:
-            views: of each agent, the ids of its rows and the rows. Events that somebody has not
-                sensed are left out; the others are put in the order of their ids.
+            views: for each agent, the ids of its rows and the rows. Events that an agent lacks are
+                left out; the others are sorted by id.
         """
         for name, (ids, _) in views.items():
             if len(set(ids)) != len(ids):
@@ -75,39 +85,39 @@ class PilotSet:
         return cls({name: _in_order(view, common) for name, view in views.items()}, common)
 
     def with_view(self, name: str, view: Tensor, ids: Sequence[str] | None = None) -> "PilotSet":
-        """Return the set with one more agent's view of it.
+        """Return the set with the inputs of one more agent.
 
         Args:
             name: of the agent.
-            view: what it has sensed.
+            view: its inputs `(M, ...)` of the same events.
             ids: of its rows, by which they are paired with those of the others; needed if these
                 have ids.
         """
         if not isinstance(self.inputs, Mapping):
             raise InputError(
-                f"these pilots are the same for all; agent {name!r} cannot have a view of its "
-                "own, give a mapping by agent from the start"
+                f"these pilots are the same for all agents, so agent {name!r} cannot have its own; "
+                "make the PilotSet of a mapping by agent instead"
             )
         if self.ids is not None:
             if ids is None:
                 raise InputError(
-                    f"these pilots have ids, the view of agent {name!r} has none, so nobody knows "
-                    "which row belongs to which; give PilotSet({name: rows}, ids)"
+                    f"these pilots have ids, those of agent {name!r} have none, so rows cannot be "
+                    "paired; give PilotSet({name: rows}, ids)"
                 )
             missing = sorted(set(self.ids) - set(ids))
             if missing:
                 raise InputError(
-                    f"agent {name!r} has not sensed {len(missing)} of the {self.total} pilots, "
-                    f"{missing[0]!r} among them; give its view of all"
+                    f"agent {name!r} lacks {len(missing)} of the {self.total} pilots, "
+                    f"{missing[0]!r} among them; give its inputs of all"
                 )
             view = _in_order((ids, view), self.ids)
         return PilotSet({**self.inputs, name: view}, self.ids)
 
     def digest(self) -> str:
-        """Return what agents compare to know that they mean the same pilots in the same order.
+        """Return a digest by which agents check that they have the same pilots in the same order.
 
-        Shared inputs and ids enter it. Without ids, views of different modalities can only be
-        compared by their number.
+        Shared inputs and ids enter it. Without ids, of different modalities only the number of
+        pilots is compared.
         """
         content = blake2b(str(self.total).encode(), digest_size=16)
         for identifier in self.ids or ():
@@ -118,7 +128,6 @@ class PilotSet:
 
 
 def _in_order(view: tuple[Sequence[str], Tensor], ids: Sequence[str]) -> Tensor:
-    """Return the rows with these ids."""
     own, rows = view
     if len(own) != len(rows):
         raise ShapeError(f"{len(rows)} pilots need as many ids, got {len(own)}")

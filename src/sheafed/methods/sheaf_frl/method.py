@@ -30,7 +30,7 @@ class SheafFRL:
         privacy: `"standard"` exchanges raw pilot latents, `"strict"` only transported ones.
         maps: when maps are fitted and from what (`MapPolicy`), or `IdentityMaps()`.
         pilots: how many are drawn anew each round, all if there are fewer, or a policy from
-            `sheafed.pilots.policies`.
+            `sheafed.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         distillation: `Distillation()` to exchange class probabilities, None for the paper's method.
         exchange_every: rounds from one exchange to the next. Between them nothing is sent and no

@@ -29,7 +29,7 @@ from sheafed.methods.sheaf_frl.last_exchange import LastExchange, Received
 from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
 from sheafed.methods.sheaf_frl.map_updates import IN_FRAME, MapFits, in_frame
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty
-from sheafed.pilots.policies import PilotPolicy, Uniform, describe, selection_digest
+from sheafed.pilots.policies import PilotPolicy, UniformPilots, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SheafFRLNode(Node):
         self.method = method
         self.penalty = as_penalty(method.penalty)
         self.policy: PilotPolicy = (
-            Uniform(context.pilots.total, min(method.pilots, context.pilots.total), context.seed)
+            UniformPilots(context.pilots.total, min(method.pilots, context.pilots.total), context.seed)
             if isinstance(method.pilots, int)
             else method.pilots
         )
@@ -76,7 +76,7 @@ class SheafFRLNode(Node):
             "homogeneity": int(self.context.homogeneous),
             "map policy": self._map_policy(),
             "pilots per round": self.policy.count,
-            "pilots of the first rounds": selection_digest(self.policy),
+            "pilots of the first rounds": policy_digest(self.policy),
             "latent precision": f"{self.dtype} {self.method.quantisation}",
             "rounds between exchanges": self.method.exchange_every,
             "distillation": int(self.method.distillation is not None),
@@ -185,7 +185,7 @@ class SheafFRLNode(Node):
         probabilities about them remain.
         """
         expected = self._specs(round)[message.sender]
-        then, now = (describe(self.policy.select(r)) for r in (message.round, round))
+        then, now = (self.policy.select(r).fingerprint() for r in (message.round, round))
         same = then == now
         if not expected.keys() <= message.tensors.keys() or not (same or self.classes):
             return None
