@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sheafed import Agent, PilotSet, SheafFRL
-from sheafed.methods.endpoints import solve
 from sheafed.methods.node import Method, Node, NodeContext
+from sheafed.methods.procrustes_solver import solve
 from sheafed.seeds import derive
 from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, decode

@@ -12,7 +12,7 @@ from sheafed import Distillation, MapPolicy, SheafFRL, train
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.evaluation.evaluation import misalignments
 from sheafed.methods import DualAscent, IdentityMaps
-from sheafed.methods.endpoints import solve
+from sheafed.methods.procrustes_solver import solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint, compressed_endpoint
 from sheafed.seeds import secret_stream
 from sheafed.training.train import handshake

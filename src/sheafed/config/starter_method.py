@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-from sheafed.methods.node import ROUND, Node, NodeContext
-from sheafed.methods.noncooperative import PostHocNode
-from sheafed.transport.message import Message, TensorSpec
+from sheafed.methods import ROUND, Node, NodeContext, PostHocNode
+from sheafed.transport import Message, TensorSpec
 
 
 @dataclass(frozen=True)

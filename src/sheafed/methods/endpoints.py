@@ -11,103 +11,14 @@ the tail fit $O_{ji}$. Under strict privacy both ends hold a secret: $O_{ji}$ at
 (P2c), and $V_{ji}$ at the tail, fitted by (P2d).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
-from sheafed.linalg.procrustes import polar_factor
-
-Solver = Callable[[Tensor, Tensor], Tensor]
-"""From a cross-covariance `(D, d)` and the previous map to the new one."""
-
-
-def solve(m: Tensor, previous: Tensor) -> Tensor:
-    """Return the minimiser; where the pilots leave it open, the one nearest to the previous."""
-    return polar_factor(m, previous=previous)
-
-
-class SharedSolver:
-    """Solves a problem once for both ends of an edge that live in one process.
-
-    A solution is found again only for a problem that is equal in every bit, so sharing cannot
-    change results.
-
-    Args:
-        remembered: bytes of problems that may wait for their other end; beyond it the oldest are
-            forgotten, and solved twice if it comes after all.
-    """
-
-    def __init__(self, remembered: int = 1 << 28) -> None:
-        self._remembered = remembered
-        self._waiting: dict[tuple[float, ...], tuple[Tensor, Tensor, Tensor]] = {}
-        self._bytes = 0
-
-    def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
-        """Return the other end's solution if there is one, else solve."""
-        key = (*m.shape, float(m.sum()))  # cheaper than a digest; equality decides
-        found = self._forget(key)
-        if found and torch.equal(found[0], m) and torch.equal(found[1], previous):
-            return found[2]
-        solution = solve(m, previous)
-        self._waiting[key] = (m, previous, solution)
-        self._bytes += 3 * m.nbytes
-        while self._bytes > self._remembered:
-            self._forget(next(iter(self._waiting)))
-        return solution
-
-    def _forget(self, key: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor] | None:
-        entry = self._waiting.pop(key, None)
-        self._bytes -= 3 * entry[0].nbytes if entry else 0
-        return entry
-
-
-@dataclass(frozen=True)
-class MapPolicy:
-    """When maps are refitted, and from what.
-
-    Args:
-        every: rounds between two fits, or `"epoch"`: then it falls on an epoch's last round.
-            The first round always fits.
-        source: `"round"`: this round's pilots, as the algorithms are printed; `"all"`: the whole
-            pilot set, which is then transmitted at every fit; `"running"`: a cross-covariance
-            that decays over rounds and costs no extra bytes.
-        decay: what a round leaves of the running cross-covariance.
-    """
-
-    every: int | Literal["epoch"] = 1
-    source: Literal["round", "all", "running"] = "running"
-    decay: float = 0.9
-
-    def __post_init__(self) -> None:
-        if self.every != "epoch" and (not isinstance(self.every, int) or self.every < 1):
-            raise InputError(f"every must be 'epoch' or at least 1 round, got {self.every!r}")
-        if self.source not in ("round", "all", "running"):
-            raise InputError(f"source must be 'round', 'all' or 'running', got {self.source!r}")
-        check_fraction("decay", self.decay)
-
-    def fit_number(self, round: int, rounds_per_epoch: int) -> int | None:
-        """Return how many fits came before the one of this round, or None if it has none."""
-        period = rounds_per_epoch if self.every == "epoch" else int(self.every)
-        if period == 1 or round == 0:
-            return round
-        number, rest = divmod(round + 1, period)
-        return number if rest == 0 else None
-
-
-@dataclass(frozen=True)
-class IdentityMaps:
-    """One shared latent space: every map is the identity, and is never fitted."""
-
-    source: ClassVar[Literal["none"]] = "none"
-
-    def fit_number(self, round: int, rounds_per_epoch: int) -> None:
-        """No round has a fit."""
+from sheafed.methods.procrustes_solver import Solver
 
 
 class EdgeEndpoint(Protocol):

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative, PostHocNode
+from sheafed.methods.noncooperative import NonCooperative
+from sheafed.methods.post_hoc import PostHocNode
 from sheafed.methods.prototypes import check_penalty
 from sheafed.pilots.policies import PilotPolicy, UniformPilots, policy_digest
 from sheafed.transport.message import Message, TensorSpec

@@ -17,7 +17,8 @@ from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.linalg.checks import check_fraction
 from sheafed.methods.node import NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative, PostHocNode
+from sheafed.methods.noncooperative import NonCooperative
+from sheafed.methods.post_hoc import PostHocNode
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,

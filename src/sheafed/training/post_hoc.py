@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from sheafed.methods.node import ALIGNMENT, Node
-from sheafed.methods.noncooperative import PostHocNode
+from sheafed.methods.post_hoc import PostHocNode
 from sheafed.training.process_group import ProcessGroup
 from sheafed.transport import Transport
 

@@ -6,18 +6,21 @@ from sheafed.transport.gloo import GlooTransport
 from sheafed.transport.gloo_group import GlooGroup
 from sheafed.transport.ledger import Ledger, LedgerState, Row, Traffic
 from sheafed.transport.local import LocalTransport
+from sheafed.transport.message import Message, TensorSpec
 
 __all__ = [
-    "GlooTransport",
     "Encoded",
-    "Transport",
+    "GlooGroup",
+    "GlooTransport",
     "Ledger",
     "LedgerState",
     "LocalTransport",
     "Mailbox",
-    "GlooGroup",
+    "Message",
     "Row",
+    "TensorSpec",
     "Traffic",
+    "Transport",
     "decode",
     "encode",
 ]

@@ -30,7 +30,8 @@ from torch import Tensor
 from sheafed.channels import Channel
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative, PostHocNode
+from sheafed.methods.noncooperative import NonCooperative
+from sheafed.methods.post_hoc import PostHocNode
 from sheafed.methods.prototypes import check_penalty
 from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps
 from sheafed.seeds import generator

@@ -32,7 +32,8 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from sheafed.methods.endpoints import EdgeEndpoint, Solver, TransportEndpoint, random_isometry
+from sheafed.methods.endpoints import EdgeEndpoint, TransportEndpoint, random_isometry
+from sheafed.methods.procrustes_solver import Solver
 
 
 class CompressedEndpoint(TransportEndpoint):

@@ -11,15 +11,14 @@ from sheafed.errors import UndeterminedMapWarning
 from sheafed.graphs import Edge
 from sheafed.methods.endpoints import (
     EdgeEndpoint,
-    IdentityMaps,
-    SharedSolver,
     homogeneous_endpoint,
     plain_endpoint,
-    solve,
     strict_endpoint,
 )
 from sheafed.methods.node import NodeContext, latent_dtype
+from sheafed.methods.procrustes_solver import SharedSolver, solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import compressed_endpoint
+from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
 from sheafed.methods.whitening import NoWhitening
 from sheafed.pilots.policies import PilotPolicy
 from sheafed.seeds import secret_stream

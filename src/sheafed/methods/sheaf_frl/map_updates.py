@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sheafed.methods.endpoints import EdgeEndpoint, IdentityMaps, MapPolicy
+from sheafed.methods.endpoints import EdgeEndpoint
+from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
 from sheafed.transport.message import Message
 
 IN_FRAME = "fitted"

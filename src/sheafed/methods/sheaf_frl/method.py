@@ -10,11 +10,12 @@ from typing import Literal, get_args
 
 from sheafed.channels import Channel
 from sheafed.errors import InputError
-from sheafed.methods.endpoints import IdentityMaps, MapPolicy, SharedSolver, Solver
 from sheafed.methods.node import NodeContext
+from sheafed.methods.procrustes_solver import SharedSolver, Solver
 from sheafed.methods.sheaf_frl.distillation import Distillation
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
 from sheafed.methods.sheaf_frl.latent_codec import Quantisation
+from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.methods.sheaf_frl.penalty_weight import PenaltyWeight, as_penalty
 from sheafed.methods.whitening import SWBN, ZCA, NoWhitening

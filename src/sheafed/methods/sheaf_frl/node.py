@@ -14,12 +14,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import HandshakeError, InputError
-from sheafed.methods.endpoints import (
-    IdentityMaps,
-    PlainEndpoint,
-    endpoint_state,
-    load_endpoint_state,
-)
+from sheafed.methods.endpoints import PlainEndpoint, endpoint_state, load_endpoint_state
 from sheafed.methods.node import ROUND, Node, NodeContext, count_classes, latent_dtype, logger
 from sheafed.methods.sheaf_frl.distillation import are_probabilities, predict_proba
 from sheafed.methods.sheaf_frl.endpoints import make_endpoint, warn_if_undetermined
@@ -27,6 +22,7 @@ from sheafed.methods.sheaf_frl.gaussian_noise import noise_stream
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, misalignment
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange, Received
 from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
+from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
 from sheafed.methods.sheaf_frl.map_updates import IN_FRAME, MapFits, in_frame
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty
 from sheafed.pilots.policies import PilotPolicy, UniformPilots, policy_digest

@@ -1,0 +1,75 @@
+"""A node whose maps are fitted after training, as the baselines' are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafed.channels import Channel
+from sheafed.errors import InputError
+from sheafed.linalg.running_zca import RunningZCA
+from sheafed.methods.endpoints import PlainEndpoint
+from sheafed.methods.node import ALIGNMENT, Node, NodeContext, latent_dtype
+from sheafed.methods.procrustes_solver import solve
+from sheafed.transport.message import Message, TensorSpec
+
+
+class PostHocNode(Node):
+    """A node whose maps are fitted on all pilots when they are needed, not in training."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        whitening: Literal["pilots", "private"],
+        shrinkage: float,
+        channel: Channel | None = None,
+    ) -> None:
+        dtype = latent_dtype(context.agent)
+        self.zca = RunningZCA(context.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
+        super().__init__(context, self.zca, channel)
+        self.source = whitening
+        self._white: Tensor | None = None
+
+    def prepare_edge(self, neighbour: str) -> None:
+        """Build this agent's end of an edge."""
+        is_head = self.edge(neighbour).head == self.name
+        other = self.peers[neighbour]["dimension"]
+        endpoint = PlainEndpoint(self.agent.dimension, other, is_head=is_head, solver=solve)
+        endpoint.map = endpoint.map.to(latent_dtype(self.agent))
+        self.endpoints[neighbour] = endpoint
+
+    def fit_whitening(self) -> None:
+        """Whiten by the pilots, or by the private data."""
+        with torch.no_grad():
+            self._fit_whitening(self.pilot_latents())
+
+    @torch.no_grad()
+    def alignment_messages(self, round: int) -> Iterator[Message]:
+        """Fit the whitening and broadcast the white latents of all pilots."""
+        pilots = self.pilot_latents(round=round)
+        self._fit_whitening(pilots)
+        self._white = self.zca(pilots)
+        for j in self.neighbours:
+            latents = self.apply_channel(self._white, j, round, ALIGNMENT)
+            yield Message(ALIGNMENT, round, self.name, j, {"latents": latents})
+
+    def align(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Solve (P2a) and (P2b) on all pilots."""
+        if self._white is None:
+            raise InputError(f"agent {self.name!r}: align() comes after alignment_messages()")
+        dtype, total = self._white.dtype, self.context.pilots.total
+        specs = {
+            j: {"latents": TensorSpec(dtype, (total, endpoint.width))}
+            for j, endpoint in self.endpoints.items()
+        }
+        for j, message in self.valid_messages(round, ALIGNMENT, inbox, specs).items():
+            endpoint = self.endpoints[j]
+            endpoint.fit(endpoint.cross(self._white, message.tensors["latents"]), round)
+        self._white = None
+
+    def _fit_whitening(self, pilots: Tensor) -> None:
+        private = self.source == "private"
+        self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)

@@ -1,0 +1,50 @@
+"""When restriction maps are refitted, and from what."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction
+
+
+@dataclass(frozen=True)
+class MapPolicy:
+    """When maps are refitted, and from what.
+
+    Args:
+        every: rounds between two fits, or `"epoch"`: then it falls on an epoch's last round.
+            The first round always fits.
+        source: `"round"`: this round's pilots, as the algorithms are printed; `"all"`: the whole
+            pilot set, which is then transmitted at every fit; `"running"`: a cross-covariance
+            that decays over rounds and costs no extra bytes.
+        decay: what a round leaves of the running cross-covariance.
+    """
+
+    every: int | Literal["epoch"] = 1
+    source: Literal["round", "all", "running"] = "running"
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.every != "epoch" and (not isinstance(self.every, int) or self.every < 1):
+            raise InputError(f"every must be 'epoch' or at least 1 round, got {self.every!r}")
+        if self.source not in ("round", "all", "running"):
+            raise InputError(f"source must be 'round', 'all' or 'running', got {self.source!r}")
+        check_fraction("decay", self.decay)
+
+    def fit_number(self, round: int, rounds_per_epoch: int) -> int | None:
+        """Return how many fits came before the one of this round, or None if it has none."""
+        period = rounds_per_epoch if self.every == "epoch" else int(self.every)
+        if period == 1 or round == 0:
+            return round
+        number, rest = divmod(round + 1, period)
+        return number if rest == 0 else None
+
+
+@dataclass(frozen=True)
+class IdentityMaps:
+    """One shared latent space: every map is the identity, and is never fitted."""
+
+    source: ClassVar[Literal["none"]] = "none"
+
+    def fit_number(self, round: int, rounds_per_epoch: int) -> None:
+        """No round has a fit."""
