@@ -105,7 +105,7 @@ def test_an_agents_steps_follow_its_schedule_between_exchanges() -> None:
 
     eta = lr_schedules.robbins_monro(10.0, power=0.6, offset=3.0)
     agents = curved_agents(MIXED, objective=ones, lr_schedule=eta, rate=123.0)
-    net = network(agents, SheafFRL(penalty=0.0, pilots=16, exchange_every=3))
+    net = network(agents, SheafFRL(penalty=0.0, pilots_per_round=16, exchange_every=3))
     before = net.parameters()
     for round in range(6):
         net.round(round)

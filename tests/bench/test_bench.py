@@ -37,7 +37,7 @@ def test_the_zoo_is_the_papers() -> None:
 
 
 def test_many_agents_have_four_neighbours_each() -> None:
-    network = many(9, SheafFRL(pilots=8))
+    network = many(9, SheafFRL(pilots_per_round=8))
     assert {len(node.neighbours) for node in network.nodes.values()} == {4}
     network.step()
     assert network.round == 1

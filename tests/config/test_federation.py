@@ -244,7 +244,7 @@ def test_methods():
     assert made(privacy="strict").privacy == "strict"
     assert made(noise={"epsilon": 4, "clip": 0.5}).noise == GaussianNoise(4, 1e-5, 0.5)
     assert made(name="fedproto", penalty=2) == FedProto(2, "ema")
-    assert made(name="fedmuscle", pilots_per_round=9) == FedMuscle(pilots=9)
+    assert made(name="fedmuscle", pilots_per_round=9) == FedMuscle(pilots_per_round=9)
     assert made(name="comfed", projection=8) == ComFed(projection=8)
 
 

@@ -33,14 +33,14 @@ STAR = [("hub", "a"), ("hub", "b"), ("hub", "c")]
 DIMENSIONS = {"a": 3, "b": 4, "c": 3, "hub": 5}
 
 PROTOCOLS: dict[str, tuple[Method, dict[str, int]]] = {
-    "standard": (SheafFRL(pilots=12), DIMENSIONS),
-    "homogeneous": (SheafFRL(pilots=12), dict.fromkeys(DIMENSIONS, 4)),
-    "strict": (SheafFRL(pilots=12, privacy="strict"), DIMENSIONS),
+    "standard": (SheafFRL(pilots_per_round=12), DIMENSIONS),
+    "homogeneous": (SheafFRL(pilots_per_round=12), dict.fromkeys(DIMENSIONS, 4)),
+    "strict": (SheafFRL(pilots_per_round=12, privacy="strict"), DIMENSIONS),
     "strict, homogeneous": (
-        SheafFRL(pilots=12, privacy="strict"),
+        SheafFRL(pilots_per_round=12, privacy="strict"),
         dict.fromkeys(DIMENSIONS, 4),
     ),
-    "unwhitened": (SheafFRL(pilots=12, whitening=NoWhitening()), DIMENSIONS),
+    "unwhitened": (SheafFRL(pilots_per_round=12, whitening=NoWhitening()), DIMENSIONS),
     "alone": (NonCooperative(), DIMENSIONS),
     "alone, private": (NonCooperative("private"), DIMENSIONS),
 }
@@ -253,7 +253,7 @@ def headless(name: str, dimension: int, **options: Any) -> Agent:
     )
 
 
-@pytest.mark.parametrize("method", [SheafFRL(pilots=12), NonCooperative()])
+@pytest.mark.parametrize("method", [SheafFRL(pilots_per_round=12), NonCooperative()])
 def test_an_agent_without_a_head_sends_and_does_not_read(method: Method) -> None:
     team = [simple_agent("a"), headless("b", 4), simple_agent("c", 5)]
     run = train(team, list(pairwise("abc")), method, pilots(), epochs=1)
@@ -266,7 +266,7 @@ def test_an_agent_without_a_head_sends_and_does_not_read(method: Method) -> None
 
 def test_an_agent_without_test_data_reads_and_does_not_send() -> None:
     team = [simple_agent("a"), simple_agent("b", 4, data=samples(20, 3)), simple_agent("c", 5)]
-    run = train(team, list(pairwise("abc")), SheafFRL(pilots=12), pilots(), epochs=1)
+    run = train(team, list(pairwise("abc")), SheafFRL(pilots_per_round=12), pilots(), epochs=1)
     found = run.evaluation
     assert sorted(found.private) == ["a", "c"]
     assert sorted(found.communication) == [("a", "b"), ("c", "b")]
@@ -276,7 +276,7 @@ def test_an_agent_without_test_data_reads_and_does_not_send() -> None:
 
 def test_no_test_data_at_all() -> None:
     team = [simple_agent("a", data=samples(20, 3)), headless("b", 4, data=samples(20, 3)[0])]
-    run = train(team, [("a", "b")], SheafFRL(pilots=12), pilots(), epochs=1)
+    run = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
     assert run.last["private_accuracy"] is None
     assert run.last["communication_accuracy"] is None
     assert run.last["misalignment"] > 0
@@ -286,7 +286,7 @@ def test_data_without_labels_are_named() -> None:
     data = {"train": samples(20, 3), "test": samples(20, 4)[0]}
     team = [simple_agent("a", data=data), simple_agent("b", 4)]
     with pytest.raises(InputError, match="agent 'a': the data to evaluate on have no labels"):
-        train(team, [("a", "b")], SheafFRL(pilots=12), pilots(), epochs=1)
+        train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
 
 
 # No trace
@@ -294,7 +294,9 @@ def test_data_without_labels_are_named() -> None:
 
 @pytest.mark.parametrize("whitening", [ZCA(), SWBN(), NoWhitening()])
 def test_evaluation_leaves_no_trace(whitening: Any) -> None:
-    run = train(agents(), EDGES, SheafFRL(pilots=8, whitening=whitening), pilots(), epochs=1)
+    run = train(
+        agents(), EDGES, SheafFRL(pilots_per_round=8, whitening=whitening), pilots(), epochs=1
+    )
     ada = run.agents["ada"]
     ada.encoder[1].eval()  # a layer that its owner has frozen
     modules = [m for a in run.agents.values() for m in (*a.encoder.modules(), *a.head.modules())]
@@ -362,13 +364,13 @@ def test_only_agents_of_one_modality_have_a_ceiling() -> None:
     data = {"train": samples(20, 1), "test": samples(20, 2)}
     team.append(Agent("d", Rounded(FEATURES, 4), nn.Linear(4, 3), data=data, batch_size=5))
     edges = [("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")]
-    run = train(team, edges, SheafFRL(pilots=12), PilotSet(inputs), epochs=1)
+    run = train(team, edges, SheafFRL(pilots_per_round=12), PilotSet(inputs), epochs=1)
     assert sorted(run.evaluation.oracle) == [("a", "b"), ("b", "a")]
     assert len(run.evaluation.communication) == 8
     shared = train(
         [simple_agent(n, 3 + k, k) for k, n in enumerate("ab")],
         [("a", "b")],
-        SheafFRL(pilots=12),
+        SheafFRL(pilots_per_round=12),
         seen,
         epochs=1,
     )

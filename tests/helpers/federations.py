@@ -34,22 +34,24 @@ Built = TypeVar("Built")
 METHODS: dict[str, Callable[[], Method]] = {
     "distillation": lambda: SheafFRL(
         penalty=DualAscent(tolerance=0.1, step=0.5),
-        pilots=8,
+        pilots_per_round=8,
         distillation=Distillation(confidence=0.3),
     ),
     "rarely": lambda: SheafFRL(
-        pilots=8, distillation=Distillation(confidence=0.3), exchange_every=3
+        pilots_per_round=8, distillation=Distillation(confidence=0.3), exchange_every=3
     ),
     "strict": lambda: SheafFRL(
         penalty=WarmUp(0.2, rounds=9),
         privacy="strict",
         maps=MapPolicy(every=2, source="all"),
-        pilots=9,
+        pilots_per_round=9,
         whitening=SWBN(),
         exchange_every=2,
         quantisation="int8",
     ),
-    "compressed": lambda: SheafFRL(edge_dim=2, pilots=8, channel=Channel(snr_db=15, bits=6)),
+    "compressed": lambda: SheafFRL(
+        edge_dim=2, pilots_per_round=8, channel=Channel(snr_db=15, bits=6)
+    ),
     "alone": lambda: NonCooperative("private"),
     "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),

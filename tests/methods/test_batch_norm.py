@@ -46,7 +46,7 @@ def test_the_penalty_has_the_gradient_of_the_statistics_it_was_encoded_with():
     method = SheafFRL(
         penalty=0.7,
         whitening=NoWhitening(),
-        pilots=AllPilots(K),
+        pilots_per_round=AllPilots(K),
         maps=MapPolicy(source="round"),
     )
     trained = agents()

@@ -129,7 +129,7 @@ def best_possible(a: Tensor, b: Tensor, edge_dim: int) -> float:
 @pytest.mark.parametrize(("edge_dim", "source"), [(2, "running"), (3, "all"), (9, "running")])
 def test_programs_reach_the_optimum_of_latents_that_stand_still(edge_dim: int, source: str) -> None:
     agents = [agent(name, d, optimizer=frozen) for name, d in (("a", 5), ("b", 9), ("c", 7))]
-    method = SheafFRL(maps=MapPolicy(source=source), pilots=48, edge_dim=edge_dim)
+    method = SheafFRL(maps=MapPolicy(source=source), pilots_per_round=48, edge_dim=edge_dim)
     nodes = nodes_of(agents, [("a", "b"), ("b", "c")], method)
     run_rounds(nodes, 60)
     found = misalignments(nodes)

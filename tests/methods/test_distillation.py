@@ -53,7 +53,7 @@ def logs_of(
 
 
 def test_what_is_sent_are_the_heads_probabilities_of_this_rounds_pilots() -> None:
-    nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
+    nodes = network(SheafFRL(distillation=Distillation(), pilots_per_round=20))
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
     for name, node in nodes.items():
@@ -90,7 +90,7 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
         penalty=0.05,
         privacy=privacy,
         distillation=Distillation(confidence=confidence, weight=0.7),
-        pilots=20,
+        pilots_per_round=20,
     )
     nodes = network(method)
     recorder = MessageRecorder(nodes)
@@ -120,7 +120,7 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
 
 
 def test_between_exchanges_the_last_probabilities_are_learnt_on() -> None:
-    method = SheafFRL(distillation=Distillation(confidence=0.4), pilots=20, exchange_every=3)
+    method = SheafFRL(distillation=Distillation(confidence=0.4), pilots_per_round=20, exchange_every=3)
     nodes = network(method)
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
@@ -164,7 +164,7 @@ def test_the_step_is_that_of_the_loss_by_hand() -> None:
 
     plain = {"objective": constant, "optimizer": lambda p: torch.optim.SGD(p, lr=0.1)}
     distillation = Distillation(confidence=0.45, weight=0.5)
-    nodes = network(SheafFRL(penalty=0.0, distillation=distillation, pilots=20), **plain)
+    nodes = network(SheafFRL(penalty=0.0, distillation=distillation, pilots_per_round=20), **plain)
     head = copy.deepcopy(nodes["a"].agent.head)
     recorder = run_rounds(nodes, 1)
     node, sent = nodes["a"], recorder.of_round(0)
@@ -178,7 +178,7 @@ def test_the_step_is_that_of_the_loss_by_hand() -> None:
 
 
 def test_one_confident_pilot_is_too_few_for_batch_norm_and_is_left() -> None:
-    nodes = network(SheafFRL(distillation=Distillation(confidence=0.9), pilots=20))
+    nodes = network(SheafFRL(distillation=Distillation(confidence=0.9), pilots_per_round=20))
     for name in "bc":
         nodes[name].agent.head.weight.data.zero_()
         nodes[name].agent.head.bias.data.zero_()
@@ -199,7 +199,7 @@ def test_agents_without_a_head_take_part() -> None:
         return a.encode(batch.inputs).square().mean()
 
     agents = [agent("a", 8, head=None, objective=spread), agent("b", 5), agent("c", 5)]
-    method = SheafFRL(distillation=Distillation(confidence=0.0), pilots=20)
+    method = SheafFRL(distillation=Distillation(confidence=0.0), pilots_per_round=20)
     nodes = nodes_of(agents, [("a", "b"), ("b", "c")], method)
     recorder, logs = logs_of(nodes, 3)
     sent = recorder.of_round(2)
@@ -220,7 +220,7 @@ def test_a_network_without_any_head_trains() -> None:
 
     agents = [agent(n, d, head=None, objective=spread) for n, d in (("a", 8), ("b", 5))]
     _, logs = logs_of(
-        nodes_of(agents, [("a", "b")], SheafFRL(distillation=Distillation(), pilots=20)), 2
+        nodes_of(agents, [("a", "b")], SheafFRL(distillation=Distillation(), pilots_per_round=20)), 2
     )
     assert all(set(log) == {"loss", "penalty"} for log in logs[1].values())
 
@@ -246,7 +246,7 @@ def test_neighbours_must_agree_on_probabilities() -> None:
 
 
 def test_probabilities_of_the_wrong_width_are_left_out() -> None:
-    nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
+    nodes = network(SheafFRL(distillation=Distillation(), pilots_per_round=20))
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
     for node in nodes.values():
@@ -283,13 +283,13 @@ def test_bad_weights_are_refused(weight: float) -> None:
 
 
 def test_the_names_tell_methods_apart() -> None:
-    names = {SheafFRL().name, SheafFRL(distillation=Distillation()).name, NonCooperative().name}
+    names = {SheafFRL().label, SheafFRL(distillation=Distillation()).label, NonCooperative().label}
     assert len(names) == 3
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b * 2, lambda b: b - 0.5, torch.zeros_like])
 def test_probabilities_that_are_no_probabilities_leave_the_edge_out(spoil) -> None:
-    nodes = network(SheafFRL(distillation=Distillation(), pilots=20))
+    nodes = network(SheafFRL(distillation=Distillation(), pilots_per_round=20))
     transport = LocalTransport(list(nodes))
     handshake(nodes, transport)
     for name, node in nodes.items():

@@ -103,7 +103,7 @@ def test_both_plain_ends_have_bitwise_the_same_map_from_the_same_messages(layout
 @pytest.mark.parametrize("source", ["round", "all", "running"])
 def test_both_ends_of_a_trained_edge_hold_bitwise_the_same_map(source: str) -> None:
     agents = [agent("a", 5), agent("b", 9), agent("c", 5)]
-    method = SheafFRL(maps=MapPolicy(source=source), pilots=20)
+    method = SheafFRL(maps=MapPolicy(source=source), pilots_per_round=20)
     nodes = nodes_of(agents, [("a", "b"), ("b", "c"), ("a", "c")], method)
     run_rounds(nodes, 6)
     for name, node in nodes.items():
@@ -123,7 +123,7 @@ def test_views_as_latents_do_not_tear_the_ends_apart() -> None:
     agents = [agent("a", 33), agent("b", 17)]
     for a in agents:
         a.encoder.append(Transposing())
-    nodes = nodes_of(agents, [("a", "b")], SheafFRL(whitening=NoWhitening(), pilots=33))
+    nodes = nodes_of(agents, [("a", "b")], SheafFRL(whitening=NoWhitening(), pilots_per_round=33))
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
     for round in range(8):
@@ -345,7 +345,7 @@ def crosses(recorder: MessageRecorder, rounds: int, tensor: str) -> list[Tensor 
 @pytest.mark.parametrize("source", ["round", "all", "running"])
 def test_maps_come_from_their_source_at_their_time(source: str, every: int | str) -> None:
     policy, rounds = MapPolicy(every=every, source=source, decay=0.7), 9
-    nodes = pair(SheafFRL(maps=policy, pilots=24))
+    nodes = pair(SheafFRL(maps=policy, pilots_per_round=24))
     recorder, maps = recorded_maps(nodes, rounds)
     ms = crosses(recorder, rounds, "all" if source == "all" else "latents")
     if source == "running":  # the decayed sum, by hand
@@ -367,7 +367,7 @@ def test_maps_come_from_their_source_at_their_time(source: str, every: int | str
 
 
 def test_all_pilots_are_those_of_the_inference_mode() -> None:
-    nodes = pair(SheafFRL(maps=MapPolicy(source="all"), pilots=24))
+    nodes = pair(SheafFRL(maps=MapPolicy(source="all"), pilots_per_round=24))
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
     messages = list(nodes["a"].send(0))
@@ -376,7 +376,7 @@ def test_all_pilots_are_those_of_the_inference_mode() -> None:
 
 
 def test_a_running_sum_skips_lost_rounds() -> None:
-    nodes = pair(SheafFRL(maps=MapPolicy(decay=0.5), pilots=24))
+    nodes = pair(SheafFRL(maps=MapPolicy(decay=0.5), pilots_per_round=24))
     recorder = run_rounds(
         nodes, 3, MessageRecorder(nodes, drop=lambda m: m.round == 1 and m.kind == "round")
     )
@@ -492,7 +492,7 @@ def test_strict_maps_are_as_good_as_standard_ones_on_fixed_latents(
     found = {}
     for privacy in ("standard", "strict"):
         agents = [agent(n, d, optimizer=frozen) for n, d in zip("ab", dims, strict=True)]
-        method = SheafFRL(privacy=privacy, maps=MapPolicy(source=source), pilots=32)
+        method = SheafFRL(privacy=privacy, maps=MapPolicy(source=source), pilots_per_round=32)
         nodes = nodes_of(agents, [("a", "b")], method)
         recorder, found[privacy], best = MessageRecorder(nodes), [], []
         handshake(nodes, recorder.transport)

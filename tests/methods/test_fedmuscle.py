@@ -91,7 +91,7 @@ def test_the_average_is_of_directions() -> None:
 @pytest.mark.parametrize("sizes", [EQUAL, THREE])
 def test_one_step_by_hand(kind: str, sizes: dict[str, int]) -> None:
     rate, weight = 0.5, 0.7
-    method = FedMuscle(weight, temperature=0.2, local_epochs=0, alignment=kind, pilots=K)
+    method = FedMuscle(weight, temperature=0.2, local_epochs=0, alignment=kind, pilots_per_round=K)
     edges = PAIR if len(sizes) == 2 else TRIANGLE
     training = Training(quiet(sizes, rate), edges, method, in_double_pilots())
     agents = {a.name: a for a in training.agents}
@@ -112,7 +112,7 @@ def test_one_step_by_hand(kind: str, sizes: dict[str, int]) -> None:
 
 def test_the_objective_stays_beside_the_average_and_not_beside_pairs() -> None:
     for kind in KINDS:
-        method = FedMuscle(local_epochs=1, alignment=kind, pilots=K)
+        method = FedMuscle(local_epochs=1, alignment=kind, pilots_per_round=K)
         training = Training(noisy(EQUAL), PAIR, method, rounds_per_epoch=1).run(4)
         keys = [set(log) for log in training.logs]
         aligned = {"loss", "penalty"} if kind == "average" else {"penalty"}
@@ -120,7 +120,7 @@ def test_the_objective_stays_beside_the_average_and_not_beside_pairs() -> None:
 
 
 def test_representations_are_sent_in_alignment_epochs_only() -> None:
-    method = FedMuscle(local_epochs=2, pilots=K)
+    method = FedMuscle(local_epochs=2, pilots_per_round=K)
     training = Training(noisy(EQUAL), PAIR, method, rounds_per_epoch=2)
     for round in range(14):
         node = training.nodes["a"]
@@ -139,7 +139,7 @@ def test_representations_are_sent_in_alignment_epochs_only() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_penalty_it_is_independent_training(kind: str) -> None:
-    method = FedMuscle(0.0, local_epochs=1, alignment=kind, pilots=K)
+    method = FedMuscle(0.0, local_epochs=1, alignment=kind, pilots_per_round=K)
     one = Training(noisy(THREE), TRIANGLE, method).run(11)
     other = Training(noisy(THREE), TRIANGLE, NonCooperative()).run(11)
     assert same_weights(one.agents, other.agents)
@@ -152,7 +152,7 @@ def test_batch_norm_in_the_objective_does_not_change_the_contrast() -> None:
     agents = noisy(EQUAL)
     for one in agents:
         one.optimizer = SGD(one.parameters, lr=rate)
-    method = FedMuscle(weight, local_epochs=0, pilots=K)
+    method = FedMuscle(weight, local_epochs=0, pilots_per_round=K)
     training = Training(agents, PAIR, method)
     training.run(2)
     with_objective, alone = copy.deepcopy((agents[0], agents[0]))
@@ -185,7 +185,7 @@ def test_the_contrast_decreases(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lost_messages_are_left_out(kind: str) -> None:
-    method = FedMuscle(local_epochs=0, alignment=kind, pilots=K)
+    method = FedMuscle(local_epochs=0, alignment=kind, pilots_per_round=K)
     training = Training(
         noisy(THREE), TRIANGLE, method, drop=lambda m: m.kind == "round" and m.sender != "a"
     ).run(3)
@@ -198,13 +198,13 @@ def test_lost_messages_are_left_out(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_resumes(kind: str, tmp_path: Path) -> None:
-    method = FedMuscle(local_epochs=1, alignment=kind, pilots=K)
+    method = FedMuscle(local_epochs=1, alignment=kind, pilots_per_round=K)
     assert_resumes(lambda: Training(noisy(THREE), TRIANGLE, method), 6, 9, tmp_path / "state")
 
 
 @pytest.mark.parametrize("whitening", ["pilots", "private"])
 def test_trained_and_understood(whitening: str) -> None:
-    method = FedMuscle(0.1, local_epochs=1, pilots=K, whitening=whitening)
+    method = FedMuscle(0.1, local_epochs=1, pilots_per_round=K, whitening=whitening)
     run = train(noisy(EQUAL), PAIR, method, pilots(), epochs=3)
     assert run.evaluation is not None
     assert set(run.evaluation.communication) == {("a", "b"), ("b", "a")}

@@ -87,7 +87,7 @@ def test_the_gradient_of_a_neighbour_is_the_same_as_if_they_moved() -> None:
 def test_neighbours_are_pulled_towards_it() -> None:
     def misalignment(penalty: float) -> float:
         agents = [frozen("a", 4, head=None), agent("b", 4)]
-        nodes = nodes_of(agents, [("a", "b")], SheafFRL(penalty=penalty, pilots=48))
+        nodes = nodes_of(agents, [("a", "b")], SheafFRL(penalty=penalty, pilots_per_round=48))
         run_rounds(nodes, 150)
         one, other = (nodes[name].white_pilots() for name in "ab")
         carried = nodes["a"].endpoints["b"].incoming(nodes["b"].endpoints["a"].outgoing(other))

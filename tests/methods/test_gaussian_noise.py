@@ -70,7 +70,7 @@ def first_rounds(method: SheafFRL, dims: tuple[int, ...], rounds: int = 1, send:
 
 def test_all_neighbours_get_one_and_the_same_noise() -> None:
     """So the number of neighbours does not count in what is spent."""
-    nodes, recorder = first_rounds(SheafFRL(pilots=24, noise=NOISE), MIXED, 0, send=True)
+    nodes, recorder = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE), MIXED, 0, send=True)
     sent = recorder.of_round(0)
     for name, node in nodes.items():
         one, other = (sent[name, j].tensors["latents"] for j in node.neighbours)
@@ -80,7 +80,7 @@ def test_all_neighbours_get_one_and_the_same_noise() -> None:
 
 @pytest.mark.parametrize("dims", [MIXED, EQUAL])
 def test_strict_messages_are_the_same_release_turned(dims: tuple[int, ...]) -> None:
-    method = SheafFRL(pilots=24, noise=NOISE, privacy="strict")
+    method = SheafFRL(pilots_per_round=24, noise=NOISE, privacy="strict")
     nodes, recorder = first_rounds(method, dims, 2)
     sent = recorder.of_round(1)
     for name, node in nodes.items():
@@ -92,7 +92,7 @@ def test_strict_messages_are_the_same_release_turned(dims: tuple[int, ...]) -> N
 def test_maps_that_leave_are_fitted_to_what_left(source: str) -> None:
     """At the tail of equal sizes the map turns what is sent: exact latents must not show in it."""
     maps = MapPolicy(source=source)
-    nodes, recorder = first_rounds(SheafFRL(pilots=24, noise=NOISE, maps=maps), EQUAL)
+    nodes, recorder = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE, maps=maps), EQUAL)
     field = "latents" if source == "round" else "all"
     sent = recorder.of_round(0)
     received = sent["a", "b"].tensors[field]  # a is the head: its map is the identity
@@ -102,7 +102,7 @@ def test_maps_that_leave_are_fitted_to_what_left(source: str) -> None:
 
 
 def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
-    method = SheafFRL(pilots=24, noise=NOISE, maps=MapPolicy(source="round"))
+    method = SheafFRL(pilots_per_round=24, noise=NOISE, maps=MapPolicy(source="round"))
     nodes, recorder = first_rounds(method, MIXED, 0, send=True)
     own = {name: node._own.detach().clone() for name, node in nodes.items()}
     for name, node in nodes.items():
@@ -116,7 +116,7 @@ def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
 
 
 def test_probabilities_are_about_what_was_released() -> None:
-    method = SheafFRL(pilots=24, noise=NOISE, distillation=Distillation(), whitening=NoWhitening())
+    method = SheafFRL(pilots_per_round=24, noise=NOISE, distillation=Distillation(), whitening=NoWhitening())
     nodes, recorder = first_rounds(method, MIXED, 0, send=True)
     sent = recorder.of_round(0)["b", "a"].tensors
     expected = torch.softmax(nodes["b"].agent.head(sent["latents"]), dim=-1)
@@ -124,19 +124,19 @@ def test_probabilities_are_about_what_was_released() -> None:
 
 
 def test_exact_pilots_are_shown_to_nobody() -> None:
-    nodes, _ = first_rounds(SheafFRL(pilots=24, noise=NOISE), MIXED)
+    nodes, _ = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE), MIXED)
     assert [list(PeerEvaluator(node, 1).show_pilots()) for node in nodes.values()] == [[], [], []]
     assert evaluate(nodes).misalignment == {}
     with pytest.raises(InputError, match="do not show their pilots"):
         mismatches(nodes)
-    exact, _ = first_rounds(SheafFRL(pilots=24), MIXED)
+    exact, _ = first_rounds(SheafFRL(pilots_per_round=24), MIXED)
     assert len(evaluate(exact).misalignment) == 3
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
     def run(out: Path, epochs: int, resume: bool = False) -> None:
         team = [agent(name, d) for name, d in zip("abc", MIXED, strict=True)]
-        method = SheafFRL(pilots=24, noise=NOISE, distillation=Distillation(0.3))
+        method = SheafFRL(pilots_per_round=24, noise=NOISE, distillation=Distillation(0.3))
         train(team, EDGES, method, pilots(), epochs=epochs, out=out, resume=resume, seed=3)
 
     run(tmp_path / "whole", 4)

@@ -55,7 +55,7 @@ protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 def build(protocol: str, whitening, maps: MapPolicy | IdentityMaps, **more) -> Network:
     dims, privacy = PROTOCOLS[protocol]
     method = SheafFRL(
-        penalty=LAMBDA, privacy=privacy, maps=maps, pilots=K, whitening=whitening, **more
+        penalty=LAMBDA, privacy=privacy, maps=maps, pilots_per_round=K, whitening=whitening, **more
     )
     return network(curved_agents(dims), method)
 
@@ -228,7 +228,7 @@ def test_closed_form_for_linear_encoders(protocol) -> None:
         penalty=LAMBDA,
         privacy=protocol,
         maps=MapPolicy(source="round"),
-        pilots=AllPilots(K),
+        pilots_per_round=AllPilots(K),
         whitening=NoWhitening(),
     )
     net = network(agents, method, x, [("a", "b"), ("c", "a"), ("b", "c")])
@@ -260,7 +260,7 @@ def test_strict_equals_standard_where_the_composed_maps_do(dims, whitening) -> N
             penalty=LAMBDA,
             privacy=privacy,
             maps=MapPolicy(every=1000),  # round 1 has no fit
-            pilots=K,
+            pilots_per_round=K,
             whitening=whitening,
         )
         net = network(curved_agents(dims), method)
@@ -314,7 +314,7 @@ def test_identity_maps_compare_the_latents_as_they_are() -> None:
 @protocols
 def test_the_penalty_reaches_neither_heads_nor_neighbours(protocol) -> None:
     dims, privacy = PROTOCOLS[protocol]
-    method = SheafFRL(penalty=LAMBDA, privacy=privacy, pilots=K)
+    method = SheafFRL(penalty=LAMBDA, privacy=privacy, pilots_per_round=K)
     net = network(curved_agents(dims, classes=3), method)
     net.round(0)
     net.round(1)
@@ -338,7 +338,7 @@ def test_the_penalty_reaches_neither_heads_nor_neighbours(protocol) -> None:
 
 
 def test_a_lost_message_takes_its_edge_out_of_the_gradient() -> None:
-    dims, method = MIXED, SheafFRL(penalty=LAMBDA, pilots=K, whitening=NoWhitening())
+    dims, method = MIXED, SheafFRL(penalty=LAMBDA, pilots_per_round=K, whitening=NoWhitening())
 
     def remove_neighbour(message: Message) -> bool:
         return message.kind == "round" and (message.sender, message.receiver) == ("b", "d")
@@ -361,7 +361,7 @@ def test_a_lost_message_takes_its_edge_out_of_the_gradient() -> None:
 @pytest.mark.parametrize("factor", [0.5, 2.0, 10.0])
 def test_the_gradient_is_linear_in_the_weight(factor: float) -> None:
     one, other = (
-        play(network(curved_agents(MIXED), SheafFRL(penalty=weight, pilots=K)), 0)
+        play(network(curved_agents(MIXED), SheafFRL(penalty=weight, pilots_per_round=K)), 0)
         for weight in (LAMBDA, factor * LAMBDA)
     )
     for name in MIXED:
@@ -375,7 +375,7 @@ def test_the_penalty_adds_to_the_objective() -> None:
     def quadratic(agent: Agent, batch) -> Tensor:
         return sum(0.5 * (p - 1).square().sum() for p in agent.parameters)
 
-    method = SheafFRL(penalty=LAMBDA, pilots=K)
+    method = SheafFRL(penalty=LAMBDA, pilots_per_round=K)
     alone = play(network(curved_agents(MIXED), method), 0)
     both = play(network(curved_agents(MIXED, objective=quadratic), method), 0)
     for name in MIXED:
@@ -408,7 +408,7 @@ def test_probabilities_train_the_head_and_only_the_head(protocol, whitening) -> 
             SheafFRL(
                 penalty=LAMBDA,
                 privacy=privacy,
-                pilots=K,
+                pilots_per_round=K,
                 whitening=whitening,
                 distillation=distillation,
             ),
@@ -478,7 +478,7 @@ def coloured(u: Tensor, layer: nn.Module) -> Tensor:
 
 def test_an_agent_without_a_head_takes_no_part_in_distillation() -> None:
     agents = [curved_agent(n, d, classes=None if n == "d" else 3) for n, d in MIXED.items()]
-    method = SheafFRL(penalty=LAMBDA, pilots=K, distillation=Distillation(0.0))
+    method = SheafFRL(penalty=LAMBDA, pilots_per_round=K, distillation=Distillation(0.0))
     net = network(agents, method)
     heads = net.head_parameters()
     assert sorted(heads) == ["a", "b", "c"]
@@ -541,7 +541,7 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
         calls.append((agent.name, batch.inputs))
         return sum(0.5 * p.square().sum() for p in agent.parameters)
 
-    method = SheafFRL(penalty=0.0, pilots=K, exchange_every=every)
+    method = SheafFRL(penalty=0.0, pilots_per_round=K, exchange_every=every)
     net = network(curved_agents(MIXED, objective=pull, rate=rate, batch_size=2), method)
     old = net.parameters()
     for round in range(every):
@@ -563,7 +563,7 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
 
 def test_who_skips_rounds_compares_with_the_pilots_it_has_heard_of() -> None:
     """After a crash an agent may go on behind an exchange that it has not heard."""
-    method = SheafFRL(penalty=LAMBDA, pilots=K, exchange_every=3)
+    method = SheafFRL(penalty=LAMBDA, pilots_per_round=K, exchange_every=3)
     nets = [network(curved_agents(MIXED), method) for _ in range(2)]
     for net in nets:
         net.round(0)

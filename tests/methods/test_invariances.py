@@ -91,14 +91,14 @@ def flat(record: dict) -> dict[str, float]:
 @dims
 @pytest.mark.parametrize("source", ["round", "all", "running"])
 def test_a_rotation_of_a_latent_space_changes_no_metric(source: str, dims: tuple[int, ...]) -> None:
-    method = SheafFRL(whitening=ZCA(), maps=MapPolicy(source=source), pilots=24, penalty=0.3)
+    method = SheafFRL(whitening=ZCA(), maps=MapPolicy(source=source), pilots_per_round=24, penalty=0.3)
     for one, other in zip(*turned_metrics(dims, method), strict=True):
         assert flat(one) == pytest.approx(flat(other), rel=1e-6, abs=1e-9)
 
 
 def test_a_rotation_matters_to_whitening_that_prefers_coordinates() -> None:
     """The comparison has teeth: SWBN standardises each coordinate by itself."""
-    one, other = turned_metrics(MIXED, SheafFRL(whitening=SWBN(), pilots=24, penalty=0.3))
+    one, other = turned_metrics(MIXED, SheafFRL(whitening=SWBN(), pilots_per_round=24, penalty=0.3))
     assert abs(one[-1]["misalignment"] - other[-1]["misalignment"]) > 1e-4
 
 
@@ -140,7 +140,7 @@ def test_identity_maps_pull_latents_directly_towards_each_other() -> None:
     options = {"objective": still, "optimizer": lambda p: torch.optim.SGD(p, lr=0.2)}
     agents, method = (
         three(EQUAL, **options),
-        SheafFRL(penalty=0.6, maps=IdentityMaps(), whitening=NoWhitening(), pilots=20),
+        SheafFRL(penalty=0.6, maps=IdentityMaps(), whitening=NoWhitening(), pilots_per_round=20),
     )
     encoders = {a.name: copy.deepcopy(a.encoder) for a in agents}
     nodes = nodes_of(agents, TRIANGLE, method)
@@ -173,7 +173,7 @@ def test_in_a_shared_space_latents_grow_together() -> None:
 @privacy
 @dims
 def test_the_order_of_agents_and_edges_does_not_matter(dims: tuple[int, ...], privacy: str) -> None:
-    method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.4), pilots=24)
+    method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.4), pilots_per_round=24)
     one, other = noisy(dims), noisy(dims)[::-1]
     first = short_run(one, method)
     torch.manual_seed(12345)  # nothing may draw from here
@@ -186,7 +186,7 @@ def test_the_order_of_agents_and_edges_does_not_matter(dims: tuple[int, ...], pr
 def test_the_order_in_which_programs_run_does_not_matter(dims: tuple[int, ...]) -> None:
     found = []
     for order in ("abc", "cab", "bca"):
-        nodes = nodes_of(noisy(dims), TRIANGLE, SheafFRL(pilots=24))
+        nodes = nodes_of(noisy(dims), TRIANGLE, SheafFRL(pilots_per_round=24))
         run_rounds({name: nodes[name] for name in order}, 6)
         found.append([nodes[name].agent for name in "abc"])
     assert same_weights(found[0], found[1])
@@ -207,7 +207,7 @@ def test_a_dead_link_is_as_good_as_none(source: str, dims: tuple[int, ...], priv
     method = SheafFRL(
         privacy=privacy,
         maps=MapPolicy(source=source),
-        pilots=24,
+        pilots_per_round=24,
         distillation=Distillation(confidence=0.4),
     )
     dead, absent = noisy(dims), noisy(dims)
@@ -236,7 +236,7 @@ def test_training_survives_links_that_lose_a_third_of_the_messages(
 ) -> None:
     random = np.random.default_rng(0)
     transport = LocalTransport("abc", drop=lambda m: m.kind == "round" and random.random() < 1 / 3)
-    method = SheafFRL(privacy=privacy, pilots=32, penalty=0.3)
+    method = SheafFRL(privacy=privacy, pilots_per_round=32, penalty=0.3)
     run = short_run(three(dims), method, transport=transport, epochs=12)
     assert run.last["misalignment"] < 0.3
     assert run.last["communication_accuracy"] > 0.75
@@ -265,10 +265,10 @@ def logs_with_a_loss(
 @pytest.mark.parametrize(
     ("method", "dims"),
     [
-        (SheafFRL(privacy="strict", pilots=24), (9, 5)),
-        (SheafFRL(privacy="strict", pilots=24), (6, 6)),
-        (SheafFRL(maps=MapPolicy(every=3), pilots=24), (9, 5)),
-        (SheafFRL(maps=MapPolicy(every=3), pilots=24), (6, 6)),
+        (SheafFRL(privacy="strict", pilots_per_round=24), (9, 5)),
+        (SheafFRL(privacy="strict", pilots_per_round=24), (6, 6)),
+        (SheafFRL(maps=MapPolicy(every=3), pilots_per_round=24), (9, 5)),
+        (SheafFRL(maps=MapPolicy(every=3), pilots_per_round=24), (6, 6)),
     ],
 )
 def test_nobody_reads_by_a_map_that_was_never_fitted(
@@ -323,7 +323,7 @@ def test_batch_norm_sees_training_batches_only() -> None:
 
 def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
     agents = noisy(EQUAL)
-    nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots=AllPilots(48)))
+    nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots_per_round=AllPilots(48)))
     recorder = run_rounds(nodes, 3)
     for node in nodes.values():
         node.agent.encoder.eval()
@@ -338,7 +338,7 @@ def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
 
 def test_prototypes_work_as_pilots() -> None:
     assignment = torch.arange(48) % 12
-    method = SheafFRL(pilots=PrototypePilots(assignment, seed=0, subset=2))
+    method = SheafFRL(pilots_per_round=PrototypePilots(assignment, seed=0, subset=2))
     run = short_run(three(), method)
     rows = [row for row in run.ledger.rows() if row.kind == "round"]
     assert {row.payload_bytes for row in rows} == {4 * 12 * d for d in MIXED}
@@ -380,7 +380,7 @@ def test_bad_pilots_name_the_agent(value: str, source: str) -> None:
 
 
 def test_nan_in_a_pilot_that_is_drawn_late_names_agent_and_round() -> None:
-    method = SheafFRL(pilots=8, maps=MapPolicy(source="running", every=2))
+    method = SheafFRL(pilots_per_round=8, maps=MapPolicy(source="running", every=2))
     nodes = nodes_of(three((4, 4, 4)), TRIANGLE, method)
     chosen = [set(nodes["a"].policy.select(r).indices.tolist()) for r in range(40)]
     row, late = next((k, r) for r in range(2, 40) for k in chosen[r] - set().union(*chosen[:r]))
@@ -452,7 +452,7 @@ def test_a_single_agent_is_a_network(method: object) -> None:
 def test_too_few_pilots_warn_by_name_and_training_goes_on(
     dims: tuple[int, ...], privacy: str
 ) -> None:
-    method = SheafFRL(privacy=privacy, pilots=4, maps=MapPolicy(source="round"))
+    method = SheafFRL(privacy=privacy, pilots_per_round=4, maps=MapPolicy(source="round"))
     with pytest.warns(UndeterminedMapWarning) as caught:
         run = short_run(three(dims), method)
     said = sorted(str(w.message) for w in caught)
@@ -477,7 +477,7 @@ def test_too_few_pilots_altogether_ask_for_more() -> None:
 def test_the_warning_tells_the_truth_about_the_rank(spare: int, whitening: object) -> None:
     """As many pilots as dimensions are one too few once whitening has centred them."""
     agents = [agent("a", 9), agent("b", 5)]
-    method = SheafFRL(pilots=5 + spare, maps=MapPolicy(source="round"), whitening=whitening)
+    method = SheafFRL(pilots_per_round=5 + spare, maps=MapPolicy(source="round"), whitening=whitening)
     nodes = nodes_of(agents, [("a", "b")], method)
     short = spare == 0 and not isinstance(whitening, NoWhitening)
     if short:
@@ -492,7 +492,7 @@ def test_the_warning_tells_the_truth_about_the_rank(spare: int, whitening: objec
 
 def test_an_undetermined_map_stays_near_the_previous_one() -> None:
     """It is still an isometry, and the same at both ends."""
-    method = SheafFRL(pilots=4, maps=MapPolicy(source="round"))
+    method = SheafFRL(pilots_per_round=4, maps=MapPolicy(source="round"))
     nodes = nodes_of([agent("a", 9), agent("b", 7)], [("a", "b")], method)
     with pytest.warns(UndeterminedMapWarning):
         run_rounds(nodes, 5)
@@ -545,15 +545,15 @@ def test_views_of_other_events_are_refused() -> None:
 def test_other_draws_of_the_same_pilots_are_refused() -> None:
     """The number of pilots agrees, but with another seed they are not the same ones."""
     assert "do not agree on the pilots of the first rounds" in refused(
-        two(SheafFRL(pilots=8), SheafFRL(pilots=8), seeds={"a": 1, "b": 2})
+        two(SheafFRL(pilots_per_round=8), SheafFRL(pilots_per_round=8), seeds={"a": 1, "b": 2})
     )
-    run_rounds(two(SheafFRL(pilots=48), SheafFRL(pilots=48), seeds={"a": 1, "b": 2}), 1)
+    run_rounds(two(SheafFRL(pilots_per_round=48), SheafFRL(pilots_per_round=48), seeds={"a": 1, "b": 2}), 1)
 
 
 @pytest.mark.parametrize(
     ("what", "other"),
     [
-        ("pilots per round", SheafFRL(pilots=8)),
+        ("pilots per round", SheafFRL(pilots_per_round=8)),
         ("privacy", SheafFRL(privacy="strict")),
         ("map policy", SheafFRL(maps=MapPolicy(every=3))),
         ("map policy", SheafFRL(maps=MapPolicy(decay=0.5))),
@@ -606,7 +606,7 @@ BAD = {
 def test_a_bad_message_is_counted_left_out_and_stops_nobody(reason: str) -> None:
     """Sent in the name of b before b speaks, it counts as b's; the edge is then left out."""
     attacked, deaf = noisy(), noisy()
-    method = SheafFRL(pilots=24)
+    method = SheafFRL(pilots_per_round=24)
     nodes = nodes_of(attacked, TRIANGLE, method)
     recorder = run_rounds(nodes, 1)
     recorder.transport.deliver("a", forged(nodes["a"], BAD[reason]))
@@ -627,7 +627,7 @@ def test_a_bad_message_is_counted_left_out_and_stops_nobody(reason: str) -> None
 
 def test_bytes_that_are_no_message_change_nothing() -> None:
     attacked, calm = noisy(), noisy()
-    method = SheafFRL(pilots=24)
+    method = SheafFRL(pilots_per_round=24)
     nodes = nodes_of(attacked, TRIANGLE, method)
     recorder = run_rounds(nodes, 1)
     good = forged(nodes["a"], BAD["shape"])
@@ -646,7 +646,7 @@ def test_bytes_that_are_no_message_change_nothing() -> None:
 
 def test_a_strict_message_of_the_raw_size_is_refused() -> None:
     """Latents of the tail's own width are not what a strict head expects."""
-    nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy="strict", pilots=24))
+    nodes = nodes_of(three(), TRIANGLE, SheafFRL(privacy="strict", pilots_per_round=24))
     recorder = run_rounds(nodes, 1)
     recorder.transport.deliver("a", forged(nodes["a"], {"latents": torch.ones(24, 5)}))
     one_round(nodes, recorder.transport, 1)

@@ -45,8 +45,10 @@ def sent(recorder: MessageRecorder, kind: str = "round") -> dict[tuple[str, str,
 @pytest.mark.parametrize("channel", [Channel(), Channel(snr_db=-20, bits=1, when="inference")])
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
 def test_training_is_untouched_to_the_bit(channel: Channel, privacy: str) -> None:
-    method = SheafFRL(privacy=privacy, distillation=Distillation(), pilots=16, channel=channel)
-    clean = network(SheafFRL(privacy=privacy, distillation=Distillation(), pilots=16))
+    method = SheafFRL(
+        privacy=privacy, distillation=Distillation(), pilots_per_round=16, channel=channel
+    )
+    clean = network(SheafFRL(privacy=privacy, distillation=Distillation(), pilots_per_round=16))
     other = network(method)
     run_rounds(clean, 5)
     run_rounds(other, 5)
@@ -123,7 +125,7 @@ def test_running_maps_average_the_noise_of_rounds() -> None:
     def off(source: str, channel: Channel | None) -> float:
         frozen = {"optimizer": lambda p: torch.optim.SGD(p, lr=0.0)}
         agents = [agent("a", 6, **frozen), agent("b", 4, **frozen)]
-        method = SheafFRL(maps=MapPolicy(source=source), pilots=48, channel=channel)
+        method = SheafFRL(maps=MapPolicy(source=source), pilots_per_round=48, channel=channel)
         nodes = nodes_of(agents, [("a", "b")], method)
         run_rounds(nodes, 40)
         return misalignments(nodes)["a", "b"]
@@ -150,7 +152,7 @@ def test_maps_after_training_are_fitted_over_the_channel() -> None:
 
 def test_the_representations_of_fedmuscle_cross_the_channel() -> None:
     def one_round(channel: Channel | None) -> dict[tuple[str, str, int], Message]:
-        method = FedMuscle(local_epochs=0, pilots=16, channel=channel)
+        method = FedMuscle(local_epochs=0, pilots_per_round=16, channel=channel)
         return sent(run_rounds(nodes_of([agent("a", 4), agent("b", 4)], [("a", "b")], method), 1))
 
     quiet, noisy = one_round(None), one_round(NOISE)

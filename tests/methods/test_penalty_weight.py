@@ -124,7 +124,7 @@ def test_the_misalignment_that_decides_is_that_of_linalg(privacy, dims, whitenin
     for name in dims:
         recorder = Recorder(0.0)
         method = SheafFRL(
-            recorder, privacy, MapPolicy(every=5), pilots=K, whitening=whitening
+            recorder, privacy, MapPolicy(every=5), pilots_per_round=K, whitening=whitening
         )  # round 1 has no fit
         net = network(curved_agents(dims), method)
         net.round(0)
@@ -166,7 +166,7 @@ def again(net: Network, number: int):
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
 @pytest.mark.parametrize("dims", [MIXED, EQUAL], ids=["mixed", "equal"])
 def test_the_misalignment_that_is_reported_is_that_of_linalg(privacy, dims) -> None:
-    net = network(curved_agents(dims, rate=0.01), SheafFRL(0.1, privacy, pilots=K))
+    net = network(curved_agents(dims, rate=0.01), SheafFRL(0.1, privacy, pilots_per_round=K))
     for t in range(3):
         net.round(t)
     reported = evaluate(net.nodes).misalignment
@@ -184,7 +184,9 @@ def test_the_misalignment_that_is_reported_is_that_of_linalg(privacy, dims) -> N
 
 def test_warm_up_in_a_run() -> None:
     """The penalty of round t has the weight t/rounds, at both ends of every edge."""
-    net = network(curved_agents(MIXED, rate=1e-3), SheafFRL(WarmUp(0.8, rounds=4), pilots=K))
+    net = network(
+        curved_agents(MIXED, rate=1e-3), SheafFRL(WarmUp(0.8, rounds=4), pilots_per_round=K)
+    )
     for t in range(6):
         for node in net.nodes.values():
             for weight in node.weights.values():
@@ -222,7 +224,7 @@ def test_dual_ascent_leaves_a_glued_edge_in_peace_and_presses_a_misaligned_one()
     ]
     rule = DualAscent(tolerance=0.05, step=0.1, largest=0.5)
     method = SheafFRL(
-        rule, maps=MapPolicy(source="round"), pilots=AllPilots(K), whitening=NoWhitening()
+        rule, maps=MapPolicy(source="round"), pilots_per_round=AllPilots(K), whitening=NoWhitening()
     )
     net = network(agents, method, normal(8, K, 6), [("a", "b"), ("b", "c")])
     pressed = []
@@ -245,7 +247,7 @@ def test_dual_ascent_closes_an_edge_and_then_lets_go() -> None:
     method = SheafFRL(
         DualAscent(tolerance=0.3, step=0.5, largest=10.0),
         maps=MapPolicy(source="round"),
-        pilots=AllPilots(K),
+        pilots_per_round=AllPilots(K),
         whitening=NoWhitening(),
     )
     net = network(agents, method, normal(8, K, 6), [("a", "b")])
@@ -267,7 +269,7 @@ def test_both_ends_of_an_edge_keep_one_weight(whitening, source) -> None:
     method = SheafFRL(
         DualAscent(tolerance=0.1, step=0.05, largest=1.0),
         maps=MapPolicy(source=source),
-        pilots=K,
+        pilots_per_round=K,
         whitening=whitening,
     )
     net = network(curved_agents(MIXED, rate=0.05), method)
@@ -288,7 +290,7 @@ def test_both_ends_of_an_edge_keep_one_weight(whitening, source) -> None:
 def test_transporting_ends_keep_weights_within_a_step_of_each_other(dims, privacy) -> None:
     """A documented limit: they see maps of different age, and heads nothing in the first round."""
     step = 0.05
-    method = SheafFRL(DualAscent(0.1, step=step), privacy, pilots=K)
+    method = SheafFRL(DualAscent(0.1, step=step), privacy, pilots_per_round=K)
     net = network(curved_agents(dims, rate=0.05), method)
     for t in range(40):
         net.round(t)
@@ -302,7 +304,7 @@ def test_transporting_ends_keep_weights_within_a_step_of_each_other(dims, privac
 def test_an_edge_whose_latents_are_all_zero_is_no_division_by_zero() -> None:
     """Nothing to glue: training goes on, and the weight of the edge does not rise."""
     zero = torch.zeros(3, 6, dtype=torch.float64)
-    method = SheafFRL(DualAscent(tolerance=0.1), pilots=AllPilots(K), whitening=NoWhitening())
+    method = SheafFRL(DualAscent(tolerance=0.1), pilots_per_round=AllPilots(K), whitening=NoWhitening())
     net = network(
         [linear_agent("a", zero), linear_agent("b", zero[:2])],
         method,
@@ -314,7 +316,7 @@ def test_an_edge_whose_latents_are_all_zero_is_no_division_by_zero() -> None:
 
 
 def test_an_inactive_penalty_costs_no_graph_and_moves_nothing() -> None:
-    net = network([curved_agent(n, d) for n, d in MIXED.items()], SheafFRL(0.0, pilots=K))
+    net = network([curved_agent(n, d) for n, d in MIXED.items()], SheafFRL(0.0, pilots_per_round=K))
     before = net.parameters()
     for node in net.nodes.values():
         list(node.send(0))

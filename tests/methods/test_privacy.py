@@ -86,7 +86,7 @@ def three(dims: tuple[int, ...]) -> list[Agent]:
 def test_the_wire_shows_gram_matrices_and_no_raw_latents(
     dims: tuple[int, ...], source: str
 ) -> None:
-    method = SheafFRL(privacy="strict", maps=MapPolicy(source=source), pilots=24)
+    method = SheafFRL(privacy="strict", maps=MapPolicy(source=source), pilots_per_round=24)
     nodes = nodes_of(three(dims), EDGES, method)
     sent = eavesdrop(nodes, 10)
     assert len(sent) == 10 * 6 * (2 if source == "all" else 1)
@@ -104,12 +104,12 @@ def test_the_wire_shows_gram_matrices_and_no_raw_latents(
 
 def test_the_recorder_would_notice_raw_latents() -> None:
     """The check itself has teeth: under standard privacy every message is raw."""
-    nodes = nodes_of(three((10, 6, 6)), EDGES, SheafFRL(pilots=24))
+    nodes = nodes_of(three((10, 6, 6)), EDGES, SheafFRL(pilots_per_round=24))
     assert all(distance(s.transmitted, s.white) < 1e-6 for s in eavesdrop(nodes, 3))
 
 
 def test_strict_messages_carry_nothing_but_transported_latents() -> None:
-    method = SheafFRL(privacy="strict", distillation=Distillation(), pilots=24)
+    method = SheafFRL(privacy="strict", distillation=Distillation(), pilots_per_round=24)
     nodes = nodes_of(three((10, 6, 6)), EDGES, method)
     recorder = run_rounds(nodes, 3)
     for message in recorder.messages:
@@ -126,7 +126,7 @@ def test_strict_messages_carry_nothing_but_transported_latents() -> None:
 @pytest.mark.parametrize("dims", [(10, 6, 6), (7, 7, 7)], ids=["heterogeneous", "homogeneous"])
 def test_worlds_with_turned_latents_write_the_same_transcript(dims: tuple[int, ...]) -> None:
     """For latents Q A_i and maps R Q^T all messages of a whole training are the same."""
-    method = SheafFRL(privacy="strict", maps=MapPolicy(source="running"), pilots=24)
+    method = SheafFRL(privacy="strict", maps=MapPolicy(source="running"), pilots_per_round=24)
     shared = pilots().double()
     sizes = dict(zip("abc", dims, strict=True))
     qs = {n: orthonormal(d, d, d, torch.float64) for n, d in sizes.items()}
@@ -204,7 +204,9 @@ def digit_runs() -> dict[tuple[str, str], Run]:
     with torch.random.fork_rng():
         for source in ("running", "all"):
             for privacy in ("standard", "strict"):
-                method = SheafFRL(privacy=privacy, maps=MapPolicy(source=source), pilots=64)
+                method = SheafFRL(
+                    privacy=privacy, maps=MapPolicy(source=source), pilots_per_round=64
+                )
                 run = train(digit_agents(), EDGES, method, shared, epochs=8, oracle=False)
                 runs[source, privacy] = run
     return runs

@@ -172,7 +172,7 @@ class Problem:
             penalty=LAMBDA,
             privacy=privacy,
             maps=MapPolicy(every=1, source="round"),
-            pilots=AllPilots(K),
+            pilots_per_round=AllPilots(K),
             whitening=NoWhitening(),
         )
         shared = {n: torch.from_numpy(p) for n, p in self.P.items()}

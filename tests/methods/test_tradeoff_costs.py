@@ -90,7 +90,7 @@ def cost(shapes: list[tuple[int, int]]) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_heterogeneous_standard(seed: int) -> None:
-    net = Network(seed, equal=False, method=SheafFRL(pilots=K))
+    net = Network(seed, equal=False, method=SheafFRL(pilots_per_round=K))
     for i, d in net.dims.items():
         below, above = net.below[i], net.above[i]
         expected = d * sum(net.dims[j] ** 2 for j in below) + d**2 * sum(net.dims[j] for j in above)
@@ -103,7 +103,7 @@ def test_heterogeneous_standard(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_heterogeneous_strict(seed: int) -> None:
-    net = Network(seed, equal=False, method=SheafFRL(pilots=K, privacy="strict"))
+    net = Network(seed, equal=False, method=SheafFRL(pilots_per_round=K, privacy="strict"))
     for i, d in net.dims.items():
         below, above = net.below[i], net.above[i]
         expected = len(below) * d**3 + d**2 * sum(net.dims[j] for j in above)
@@ -119,7 +119,7 @@ def test_heterogeneous_strict(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_homogeneous_standard(seed: int) -> None:
-    net = Network(seed, equal=True, method=SheafFRL(pilots=K))
+    net = Network(seed, equal=True, method=SheafFRL(pilots_per_round=K))
     for i, d in net.dims.items():
         for round in range(ROUNDS):
             assert net.payload(i, round) == FLOAT * net.degree(i) * d * K
@@ -129,7 +129,7 @@ def test_homogeneous_standard(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_homogeneous_strict(seed: int) -> None:
-    net = Network(seed, equal=True, method=SheafFRL(pilots=K, privacy="strict"))
+    net = Network(seed, equal=True, method=SheafFRL(pilots_per_round=K, privacy="strict"))
     for i, d in net.dims.items():
         for round in range(ROUNDS):
             assert net.payload(i, round) == FLOAT * net.degree(i) * d * K
@@ -141,8 +141,8 @@ def test_homogeneous_strict(seed: int) -> None:
 
 def test_the_strict_price_is_the_one_in_red() -> None:
     """Strictly more bytes and flops wherever an agent has a strictly larger or smaller peer."""
-    standard = Network(1, equal=False, method=SheafFRL(pilots=K))
-    strict = Network(1, equal=False, method=SheafFRL(pilots=K, privacy="strict"))
+    standard = Network(1, equal=False, method=SheafFRL(pilots_per_round=K))
+    strict = Network(1, equal=False, method=SheafFRL(pilots_per_round=K, privacy="strict"))
     assert strict.ledger.payload_bytes() > standard.ledger.payload_bytes()
     for i, d in strict.dims.items():
         extra = sum(strict.dims[j] - d for j in strict.above[i])
@@ -152,7 +152,7 @@ def test_the_strict_price_is_the_one_in_red() -> None:
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
 @pytest.mark.parametrize("equal", [False, True])
 def test_probabilities_cost_one_float_per_pilot_and_class(privacy: str, equal: bool) -> None:
-    method = SheafFRL(pilots=K, privacy=privacy, distillation=Distillation())
+    method = SheafFRL(pilots_per_round=K, privacy=privacy, distillation=Distillation())
     net = Network(2, equal=equal, method=method, headless=True)
     for i in net.dims:
         floats = net.standard_floats(i) if privacy == "standard" else net.strict_floats(i)
@@ -166,7 +166,7 @@ def test_probabilities_cost_one_float_per_pilot_and_class(privacy: str, equal: b
 @pytest.mark.parametrize("every", [1, 3, "epoch"])
 def test_the_whole_pilot_set_is_paid_for_at_fits_only(privacy: str, every: int | str) -> None:
     policy = MapPolicy(every=every, source="all")
-    net = Network(3, equal=False, method=SheafFRL(pilots=K, privacy=privacy, maps=policy))
+    net = Network(3, equal=False, method=SheafFRL(pilots_per_round=K, privacy=privacy, maps=policy))
     for i, d in net.dims.items():
         for round in range(ROUNDS):
             fits = policy.fit_number(round, ROUNDS) is not None
@@ -179,13 +179,13 @@ def test_the_whole_pilot_set_is_paid_for_at_fits_only(privacy: str, every: int |
 
 
 def test_rare_fits_solve_rarely() -> None:
-    net = Network(4, equal=False, method=SheafFRL(pilots=K, maps=MapPolicy(every=3)))
+    net = Network(4, equal=False, method=SheafFRL(pilots_per_round=K, maps=MapPolicy(every=3)))
     for i in net.dims:
         assert [len(s) for s in net.solved[i]] == [net.degree(i), 0, net.degree(i), 0]
 
 
 def test_identity_maps_cost_no_decomposition() -> None:
-    net = Network(5, equal=True, method=SheafFRL(pilots=K, maps=IdentityMaps()))
+    net = Network(5, equal=True, method=SheafFRL(pilots_per_round=K, maps=IdentityMaps()))
     for i in net.dims:
         assert net.solved[i] == [[]] * ROUNDS
         assert net.payload(i, 0) == FLOAT * net.standard_floats(i)
@@ -193,7 +193,7 @@ def test_identity_maps_cost_no_decomposition() -> None:
 
 def test_handshakes_have_no_payload_and_rounds_have_small_headers() -> None:
     net = Network(
-        0, equal=False, method=SheafFRL(pilots=K, privacy="strict", distillation=Distillation())
+        0, equal=False, method=SheafFRL(pilots_per_round=K, privacy="strict", distillation=Distillation())
     )
     rows = list(net.ledger.rows())
     hellos = [row for row in rows if row.kind == "hello"]

@@ -31,7 +31,7 @@ from tests.helpers.zenoh_peers import await_that, connected
 
 ROUNDS, EPOCHS = 4, 2
 TOTAL = ROUNDS * EPOCHS
-NOISED = SheafFRL(pilots=8, noise=GaussianNoise(epsilon=9.0))
+NOISED = SheafFRL(pilots_per_round=8, noise=GaussianNoise(epsilon=9.0))
 QUICK = Timeouts(deadline=0.3, staleness=2, join=20, final=0)
 Script = tuple[list[Message], list[Message]]
 
@@ -366,7 +366,7 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     ("change", "named"),
     [
         ({"method": NonCooperative()}, r"its method is .SheafFRL\(.*this one's .NonCooperative\("),
-        ({"method": SheafFRL(pilots=8)}, "its method is .*epsilon=9.*, this one's .*noise=None"),
+        ({"method": SheafFRL(pilots_per_round=8)}, "its method is .*epsilon=9.*, this one's .*noise=None"),
         ({"objective": PseudoLabels()}, "its objective is 'cross_entropy', this one's"),
         ({"frozen": True}, "its objective is 'cross_entropy', this one's .*encoder frozen"),
         ({"head": nn.Sequential(nn.Linear(3, CLASSES))}, "its head is 'Linear'"),
@@ -455,7 +455,7 @@ def pair(method: SheafFRL) -> tuple[Node, Node]:
 
 
 def test_with_the_same_pilots_an_earlier_message_serves_in_full() -> None:
-    ada, bob = pair(SheafFRL(pilots=24))
+    ada, bob = pair(SheafFRL(pilots_per_round=24))
     (old,) = bob.send(0)
     served = ada.reuse(3, old)
     assert served is not None
@@ -484,6 +484,6 @@ def test_with_other_pilots_only_probabilities_remain() -> None:
 
 
 def test_without_probabilities_another_round_s_pilots_say_nothing() -> None:
-    ada, bob = pair(SheafFRL(pilots=8))
+    ada, bob = pair(SheafFRL(pilots_per_round=8))
     (old,) = bob.send(0)
     assert ada.reuse(1, old) is None

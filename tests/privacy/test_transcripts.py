@@ -68,7 +68,7 @@ def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(quantisatio
         seen.append(data)
         spy(data)
 
-    run = pair(SheafFRL(pilots=PER_ROUND, quantisation=quantisation), tap)
+    run = pair(SheafFRL(pilots_per_round=PER_ROUND, quantisation=quantisation), tap)
     node = run.nodes["b"]
     rows: dict[int, list[Tensor]] = {}
     for message in map(decode, seen):
@@ -93,7 +93,7 @@ def test_the_eavesdropper_hears_of_all_pilots_where_all_are_sent() -> None:
         seen.append(data)
         spy(data)
 
-    run = pair(SheafFRL(pilots=PER_ROUND, maps=MapPolicy(source="all")), tap)
+    run = pair(SheafFRL(pilots_per_round=PER_ROUND, maps=MapPolicy(source="all")), tap)
     node = run.nodes["b"]
     *_, last = (m for m in map(decode, seen) if m.kind == "round" and m.sender == "b")
     expected = last.tensors["all"].clone()
@@ -105,17 +105,17 @@ def test_the_eavesdropper_hears_of_all_pilots_where_all_are_sent() -> None:
 
 
 def test_an_eavesdropper_that_heard_nothing_says_so() -> None:
-    run = pair(SheafFRL(pilots=PER_ROUND))
+    run = pair(SheafFRL(pilots_per_round=PER_ROUND))
     with pytest.raises(EmptyInputError, match="from 'a' to 'b'"):
         Eavesdropper("a", "b").pilots(run.nodes["a"])
     spy = Eavesdropper("a", "b")
-    run = pair(SheafFRL(pilots=PrototypePilots(torch.arange(PILOTS) % 4, seed=0)), spy)
+    run = pair(SheafFRL(pilots_per_round=PrototypePilots(torch.arange(PILOTS) % 4, seed=0)), spy)
     with pytest.raises(InputError, match="prototype"):
         spy.pilots(run.nodes["a"])
 
 
 def test_what_is_spent_counts_rows_and_releases() -> None:
-    run = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, exchange_every=2))
+    run = pair(SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, exchange_every=2))
     node = run.nodes["a"]
     times = [0] * PILOTS
     for round in (0, 2, 4, 6):
@@ -129,22 +129,22 @@ def test_what_is_spent_counts_rows_and_releases() -> None:
 
 
 def test_sending_all_pilots_is_spending_too() -> None:
-    method = SheafFRL(pilots=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all"))
+    method = SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all"))
     found = spent(pair(method).nodes["b"], ROUNDS)
     rows = ROUNDS * PER_ROUND + 3 * PILOTS  # fits in rounds 0, 3 and 7
     assert found.agent == pytest.approx(epsilon_of(NOISE.mu * rows**0.5, 1e-5))
 
 
 def test_probabilities_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
-    distilling = pair(SheafFRL(pilots=PER_ROUND, noise=NOISE, distillation=Distillation()))
+    distilling = pair(SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, distillation=Distillation()))
     assert spent(distilling.nodes["a"], ROUNDS).agent is None
-    assert spent(pair(SheafFRL(pilots=PER_ROUND)).nodes["a"], ROUNDS) is None
+    assert spent(pair(SheafFRL(pilots_per_round=PER_ROUND)).nodes["a"], ROUNDS) is None
 
 
 @pytest.fixture(scope="module")
 def overheard():
     spy = Eavesdropper("a", "b")
-    run = pair(SheafFRL(pilots=PILOTS, privacy="strict"), spy)
+    run = pair(SheafFRL(pilots_per_round=PILOTS, privacy="strict"), spy)
     return run, run.nodes["a"], spy.pilots(run.nodes["a"])
 
 

@@ -120,7 +120,7 @@ def test_a_head_without_labels_learns_from_probabilities() -> None:
         head = seeded(8, lambda: nn.Linear(5, CLASSES))
         options = {"optimizer": lambda p: SGD(p, lr=0.05, momentum=0.9), "batch_size": 8}
         ada = Agent("ada", ada.encoder, head, data=ada.data, objective=ada.objective, **options)
-        method = SheafFRL(pilots=PILOTS, distillation=distillation)
+        method = SheafFRL(pilots_per_round=PILOTS, distillation=distillation)
         options = {"epochs": 25, "evaluate_every": 25, "seed": 7, "oracle_accuracy": False}
         run = train([ada, bob, cyd], EDGES, method, pilots(), **options)
         return run.evaluation.private["ada"]

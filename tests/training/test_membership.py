@@ -50,12 +50,16 @@ LINE = [("a", "b"), ("b", "c")]
 MIXED, EQUAL = (5, 4, 3), (4, 4, 4)
 
 METHODS: dict[str, Method] = {
-    "standard": SheafFRL(pilots=8, distillation=Distillation(confidence=0.3)),
-    "strict": SheafFRL(pilots=8, privacy="strict", distillation=Distillation(confidence=0.3)),
-    "all pilots, bytes": SheafFRL(pilots=8, maps=MapPolicy(source="all"), quantisation="int8"),
-    "unwhitened": SheafFRL(pilots=8, whitening=NoWhitening(), penalty=0),
-    "stochastic": SheafFRL(pilots=8, privacy="strict", whitening=SWBN()),
-    "rarely": SheafFRL(pilots=8, exchange_every=3),
+    "standard": SheafFRL(pilots_per_round=8, distillation=Distillation(confidence=0.3)),
+    "strict": SheafFRL(
+        pilots_per_round=8, privacy="strict", distillation=Distillation(confidence=0.3)
+    ),
+    "all pilots, bytes": SheafFRL(
+        pilots_per_round=8, maps=MapPolicy(source="all"), quantisation="int8"
+    ),
+    "unwhitened": SheafFRL(pilots_per_round=8, whitening=NoWhitening(), penalty=0),
+    "stochastic": SheafFRL(pilots_per_round=8, privacy="strict", whitening=SWBN()),
+    "rarely": SheafFRL(pilots_per_round=8, exchange_every=3),
     "alone": NonCooperative(),
     "alone, private": NonCooperative("private"),
 }
@@ -166,7 +170,9 @@ def test_maps_on_all_pilots_and_nobody_else_notices(case: str, sizes: str) -> No
 
 def test_a_newcomer_is_understood() -> None:
     """Trained alone before, it is read about as well as a perfect map would have it."""
-    run = train(team()[:2], LINE[:1], SheafFRL(pilots=16), pilots(), epochs=12, evaluate_every=12)
+    run = train(
+        team()[:2], LINE[:1], SheafFRL(pilots_per_round=16), pilots(), epochs=12, evaluate_every=12
+    )
     agent = newcomer(5)
     train([agent], [], NonCooperative(), pilots(), epochs=12, evaluate_every=12)
     run.join(agent, ["b"])
@@ -241,7 +247,7 @@ def test_the_newcomer_trains_and_the_others_do_not(case: str, sizes: str) -> Non
 def test_the_newcomer_feels_its_neighbours() -> None:
     """With a penalty and distillation its weights become others than alone."""
     found = []
-    for method in (METHODS["standard"], SheafFRL(pilots=8, penalty=0), METHODS["alone"]):
+    for method in (METHODS["standard"], SheafFRL(pilots_per_round=8, penalty=0), METHODS["alone"]):
         run = trained(method)
         agent = newcomer()
         run.join(agent, ["b"], epochs=2)
@@ -309,7 +315,7 @@ def test_a_newcomer_of_another_modality() -> None:
     seen = pilots().inputs
     ids = [str(k) for k in range(PILOTS)]
     views = PilotSet({"a": seen, "b": 2 * seen, "c": seen}, ids)
-    run = train(team(), LINE, SheafFRL(pilots=8), views, epochs=1)
+    run = train(team(), LINE, SheafFRL(pilots_per_round=8), views, epochs=1)
 
     def blind() -> Agent:
         encoder = seeded(9, lambda: torch.nn.Linear(2, 2))

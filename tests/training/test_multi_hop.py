@@ -24,10 +24,10 @@ from tests.helpers.federations import EDGES, METHODS, agents, pilots, simple_age
 LINE = [("a", "b"), ("b", "c"), ("c", "d")]
 ALL = MapPolicy(source="all")
 ENDS = {
-    "standard": (SheafFRL(pilots=12), (5, 2, 4, 5)),
-    "homogeneous": (SheafFRL(pilots=12), (4, 4, 4, 4)),
-    "strict": (SheafFRL(pilots=12, privacy="strict"), (5, 2, 4, 5)),
-    "strict, equal": (SheafFRL(pilots=12, privacy="strict"), (4, 4, 4, 4)),
+    "standard": (SheafFRL(pilots_per_round=12), (5, 2, 4, 5)),
+    "homogeneous": (SheafFRL(pilots_per_round=12), (4, 4, 4, 4)),
+    "strict": (SheafFRL(pilots_per_round=12, privacy="strict"), (5, 2, 4, 5)),
+    "strict, equal": (SheafFRL(pilots_per_round=12, privacy="strict"), (4, 4, 4, 4)),
     "post hoc": (NonCooperative(), (3, 5, 4, 2)),
 }
 
@@ -71,7 +71,9 @@ def test_neighbours_talk_as_in_the_evaluation(run: Run) -> None:
 
 
 def test_neighbours_talk_directly_even_if_a_detour_promises_more() -> None:
-    run = run_of(SheafFRL(pilots=12, maps=ALL), (5, 5, 5, 5), [*LINE, ("a", "c"), ("b", "d")])
+    run = run_of(
+        SheafFRL(pilots_per_round=12, maps=ALL), (5, 5, 5, 5), [*LINE, ("a", "c"), ("b", "d")]
+    )
     worst = max(mismatches(run.nodes), key=mismatches(run.nodes).get)
     # A map that is wrong on purpose: any detour has less mismatch.
     run.nodes[worst.tail].endpoints[worst.head].map = (
@@ -111,7 +113,7 @@ DIAMOND = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")]
 
 
 def test_the_route_avoids_the_smaller_stalk() -> None:
-    run = run_of(SheafFRL(pilots=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
+    run = run_of(SheafFRL(pilots_per_round=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
     assert route(run.nodes, "a", "d") == ["a", "c", "d"]
     z = latents(run, "a")
     assert torch.equal(run.send(z, "a", "d"), relay(run.nodes, z, ["a", "c", "d"]))
@@ -164,7 +166,7 @@ def test_holonomy_is_that_of_the_closed_cycle(run: Run) -> None:
 
 
 def test_a_bottleneck_shows_in_the_holonomy() -> None:
-    run = run_of(SheafFRL(pilots=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
+    run = run_of(SheafFRL(pilots_per_round=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
     through, round_it = (holonomy_of(run, f"a{by}d") for by in "bc")
     assert through.deviation > (5 / 6) ** 0.5 - 1e-6  # five of six directions are gone
     assert round_it.deviation < through.deviation

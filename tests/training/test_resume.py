@@ -246,7 +246,7 @@ def go(out: Path, **changes: Any) -> Run:
     settings: dict[str, Any] = {
         "agents": [simple_agent("a"), simple_agent("b", 4), simple_agent("c", 5)],
         "graph": [("a", "b"), ("b", "c")],
-        "method": SheafFRL(pilots=6),
+        "method": SheafFRL(pilots_per_round=6),
         "pilots": pilots(),
         "epochs": 1,
         "seed": 3,
@@ -268,8 +268,8 @@ def with_b(**options: Any) -> dict[str, Any]:
     ("changes", "named"),
     [
         ({"method": NonCooperative()}, "its method is .SheafFRL.*this one's .NonCooperative"),
-        ({"method": SheafFRL(pilots=7)}, "method"),
-        ({"method": SheafFRL(penalty=0.2, pilots=6)}, r"penalty=0\.1.*penalty=0\.2"),
+        ({"method": SheafFRL(pilots_per_round=7)}, "method"),
+        ({"method": SheafFRL(penalty=0.2, pilots_per_round=6)}, r"penalty=0\.1.*penalty=0\.2"),
         ({"seed": 4}, "its seed is 3, this one's 4"),
         ({"graph": [("a", "b"), ("a", "c")]}, "its graph is"),
         ({"rounds_per_epoch": 3}, "its rounds per epoch is 4, this one's 3"),
@@ -281,7 +281,7 @@ def with_b(**options: Any) -> dict[str, Any]:
         (
             {
                 **with_b(dimension=4, head=None, objective=lambda a, b: a.encode(b.inputs).sum()),
-                "method": SheafFRL(pilots=6),
+                "method": SheafFRL(pilots_per_round=6),
             },
             "head of agent 'b'",
         ),
@@ -360,7 +360,7 @@ def test_weights_are_no_checkpoint_of_a_training(begun: Path) -> None:
 class Anonymous:
     """A user's own method, which Python would show by its address."""
 
-    name = "my own"
+    label = "my own"
 
     def node(self, context: NodeContext) -> Node:
         return NonCooperative().node(context)

@@ -48,10 +48,10 @@ def run_of(method: Method, dimensions: tuple[int, ...], **options: Any) -> Run:
 @pytest.mark.parametrize(
     "method",
     [
-        SheafFRL(pilots=12),
-        SheafFRL(pilots=12, whitening=NoWhitening()),
-        SheafFRL(pilots=12, privacy="strict"),
-        SheafFRL(pilots=12, privacy="strict", whitening=NoWhitening()),
+        SheafFRL(pilots_per_round=12),
+        SheafFRL(pilots_per_round=12, whitening=NoWhitening()),
+        SheafFRL(pilots_per_round=12, privacy="strict"),
+        SheafFRL(pilots_per_round=12, privacy="strict", whitening=NoWhitening()),
         SheafFRL(maps=IdentityMaps()),
         NonCooperative(),
     ],
@@ -79,7 +79,7 @@ def test_the_sheaf_of_double_precision() -> None:
         team.append(
             type(agent)(name, agent.encoder.double(), agent.head.double(), data=data, batch_size=5)
         )
-    for method in (SheafFRL(pilots=12), NonCooperative()):
+    for method in (SheafFRL(pilots_per_round=12), NonCooperative()):
         run = train(team, [("a", "b")], method, pilots().inputs.double(), epochs=1)
         assert run.sheaf.maps["a", "b"].dtype == torch.float64
 
@@ -110,7 +110,7 @@ def test_summary(case: str, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary) >= KEYS
     assert run.summary() | {"peak_memory_bytes": 0} == summary | {"peak_memory_bytes": 0}
-    assert summary["method"] == METHODS[case]().name
+    assert summary["method"] == METHODS[case]().label
     assert (summary["seed"], summary["epochs"], summary["rounds"]) == (7, 2, 10)
     assert summary["seconds"] > 0
     assert 10**7 < summary["peak_memory_bytes"] < 10**11
@@ -140,7 +140,7 @@ def test_summary(case: str, tmp_path: Path) -> None:
 
 def test_summary_has_every_edge_also_without_test_data() -> None:
     team = [simple_agent(n, 3 + k, data=samples(20, k)) for k, n in enumerate("ab")]
-    summary = train(team, [("a", "b")], SheafFRL(pilots=12), pilots(), epochs=1).summary()
+    summary = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1).summary()
     assert [(e["sender"], e["receiver"]) for e in summary["edges"]] == [("b", "a"), ("a", "b")]
     for edge in summary["edges"]:
         assert edge["communication_accuracy"] is None
@@ -184,7 +184,7 @@ def test_best_is_by_validation_score(tmp_path: Path) -> None:
 
     team = [simple_agent(n, 3 + k, objective=turn) for k, n in enumerate("ab")]
     options: dict[str, Any] = {"epochs": 9, "out": tmp_path, "callbacks": [Keep()]}
-    run = train(team, [("a", "b")], SheafFRL(pilots=12), pilots(), **options)
+    run = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), **options)
     scores = [record["validation_score"] for record in run.metrics]
     best = scores.index(max(scores)) + 1
     assert run.best["epoch"] == best
@@ -216,7 +216,7 @@ def test_without_validation_data_there_is_no_best(tmp_path: Path) -> None:
     team = agents()
     data = {"train": samples(20, 0), "test": samples(20, 1)}
     team[1] = simple_agent("bob", 4, data=data)
-    run = train(team, EDGES, SheafFRL(pilots=8), pilots(), epochs=2, out=tmp_path)
+    run = train(team, EDGES, SheafFRL(pilots_per_round=8), pilots(), epochs=2, out=tmp_path)
     assert run.best is None
     assert run.summary()["best"] is None
     assert not any(key.startswith("validation") for record in run.metrics for key in record)

@@ -208,7 +208,7 @@ def test_rounds_per_epoch_can_be_given() -> None:
 def test_the_exchange_can_be_given() -> None:
     wire: list[bytes] = []
     transport = LocalTransport(["a", "b"], tap=wire.append)
-    run = go(transport=transport, method=SheafFRL(pilots=8))
+    run = go(transport=transport, method=SheafFRL(pilots_per_round=8))
     assert run.ledger is transport.ledger
     assert run.ledger.bytes_sent() == sum(map(len, wire)) == run.last["bytes_sent"]
     assert run.last["payload_bytes"] == 4 * 8 * (3 + 4) * run.rounds
@@ -216,7 +216,7 @@ def test_the_exchange_can_be_given() -> None:
 
 def test_messages_may_get_lost() -> None:
     lost = LocalTransport(["a", "b"], drop=lambda m: m.kind == "round" and m.round % 2 == 1)
-    run = go(transport=lost, method=SheafFRL(pilots=8), epochs=2)
+    run = go(transport=lost, method=SheafFRL(pilots_per_round=8), epochs=2)
     assert run.rounds == 8
 
 
@@ -279,7 +279,7 @@ def test_bad_input_leaves_no_files(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("method", [NonCooperative(), SheafFRL(pilots=8)])
+@pytest.mark.parametrize("method", [NonCooperative(), SheafFRL(pilots_per_round=8)])
 def test_nan_in_a_batch_is_named(method: Any) -> None:
     inputs, targets = samples(20, 0)
     inputs[13, 2] = float("nan")
@@ -317,7 +317,7 @@ def test_agents_of_different_modalities() -> None:
         yield Agent("b", Wide(), nn.Linear(4, 3), data=data, batch_size=5)
 
     views = {"a": samples(24, 77)[0], "b": samples(24, 77, 2 * FEATURES)[0]}
-    for method in (NonCooperative(), SheafFRL(pilots=8)):
+    for method in (NonCooperative(), SheafFRL(pilots_per_round=8)):
         run = go(agents=team(), pilots=PilotSet(views), method=method)
         assert run.last["communication_accuracy"] is not None
         assert run.last["oracle_accuracy"] is None

@@ -127,7 +127,7 @@ class SheafFRLTable(Table):
             penalty=penalty,
             privacy=self.privacy,
             maps=MapPolicy(self.maps.every, self.maps.source, self.maps.decay),
-            pilots=self.pilots_per_round,
+            pilots_per_round=self.pilots_per_round,
             whitening=self.whitening.build(),
             distillation=None
             if self.distillation is None
@@ -189,7 +189,7 @@ class FedMuscleTable(PostHocTable):
 
     def build(self) -> Method:
         """Return the method."""
-        return FedMuscle(pilots=self.pilots_per_round, **self.options("pilots_per_round"))
+        return FedMuscle(**self.options())
 
 
 class SheafFMTLTable(PostHocTable):

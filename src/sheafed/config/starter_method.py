@@ -28,7 +28,7 @@ class MyMethod:
     strength: float = 0.1
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "My method"
 

@@ -76,7 +76,7 @@ class ComFed:
             raise InputError(f"every must be 'epoch' or 'round', got {self.every!r}")
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "ComFed"
 

@@ -49,7 +49,7 @@ class FedMuscle:
             neighbours the losses are averaged; the original contrasts tuples of all agents'
             representations instead, which for two agents are such pairs and whose number grows
             as $K^{agents - 1}$.
-        pilots: how many are drawn anew each round, or a policy from `sheafed.pilots`.
+        pilots_per_round: how many are drawn anew each round, or a policy from `sheafed.pilots`.
         whitening: of the maps after training, see `NonCooperative`.
         shrinkage: of the covariance before whitening.
         channel: over which latents are transmitted, in alignment epochs and after training.
@@ -59,7 +59,7 @@ class FedMuscle:
     temperature: float = 0.1
     local_epochs: int = 4
     alignment: Literal["average", "pairwise"] = "average"
-    pilots: int | PilotPolicy = 64
+    pilots_per_round: int | PilotPolicy = 64
     whitening: Literal["pilots", "private"] = "pilots"
     shrinkage: float = 0.1
     channel: Channel | None = None
@@ -74,12 +74,14 @@ class FedMuscle:
             )
         if self.alignment not in ("average", "pairwise"):
             raise InputError(f"alignment must be 'average' or 'pairwise', got {self.alignment!r}")
-        if isinstance(self.pilots, int) and self.pilots < 2:
-            raise InputError(f"contrast needs at least 2 pilots per round, got {self.pilots}")
+        if isinstance(self.pilots_per_round, int) and self.pilots_per_round < 2:
+            raise InputError(
+                f"contrast needs at least 2 pilots per round, got {self.pilots_per_round}"
+            )
         NonCooperative(self.whitening, self.shrinkage)
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "FedMuscle" if self.alignment == "average" else "FedMuscle (pairwise)"
 
@@ -107,9 +109,9 @@ class FedMuscleNode(PostHocNode):
         self.method = method
         total = context.pilots.total
         self.policy: PilotPolicy = (
-            UniformPilots(total, min(method.pilots, total), context.seed)
-            if isinstance(method.pilots, int)
-            else method.pilots
+            UniformPilots(total, min(method.pilots_per_round, total), context.seed)
+            if isinstance(method.pilots_per_round, int)
+            else method.pilots_per_round
         )
         self._own: Tensor | None = None
 

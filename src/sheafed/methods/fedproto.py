@@ -69,7 +69,7 @@ class FedProto:
         NonCooperative(self.whitening, self.shrinkage)
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "FedProto" if self.aggregation == "mean" else "FedProto (moving average)"
 

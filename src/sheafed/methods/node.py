@@ -51,7 +51,7 @@ class Method(Protocol):
     """A recipe that gives every agent its node program."""
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
 
     def node(self, context: NodeContext) -> Node:

@@ -35,7 +35,7 @@ class NonCooperative:
             raise InputError(f"whitening must be 'pilots' or 'private', got {self.whitening!r}")
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "Non-cooperative"
 

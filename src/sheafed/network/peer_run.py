@@ -40,7 +40,7 @@ class PeerRun:
     @property
     def method(self) -> str:
         """What tables call the method."""
-        return self.recipe.name
+        return self.recipe.label
 
     @property
     def rounds_per_epoch(self) -> int:

@@ -117,8 +117,8 @@ class TimedSheafFRL:
         self.solvers: dict[str, TimedSolver] = {}
 
     @property
-    def name(self) -> str:
-        return self.method.name
+    def label(self) -> str:
+        return self.method.label
 
     def node(self, context: NodeContext) -> Node:
         own = self.solvers.setdefault(context.agent.name, TimedSolver())
@@ -169,7 +169,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     """
     federation = build(experiment)
     method = experiment.method.build()
-    if not isinstance(method, SheafFRL) or not isinstance(method.pilots, int):
+    if not isinstance(method, SheafFRL) or not isinstance(method.pilots_per_round, int):
         raise ConfigError(
             f"tab:tradeoff needs method.name=sheaf-frl, got method.name={experiment.method.name}"
         )
@@ -194,7 +194,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     dims = {agent.name: agent.dimension for agent in federation.agents}
     edges = orient(federation.graph, dims)
     homogeneous = len(set(dims.values())) == 1
-    pilots = min(method.pilots, federation.pilots.total)
+    pilots = min(method.pilots_per_round, federation.pilots.total)
     updates = rounds if method.privacy == "standard" else rounds // 2
     found = {}
     for name, d in dims.items():

@@ -64,7 +64,7 @@ class Run:
     @property
     def method(self) -> str:
         """What tables call the method."""
-        return self.recipe.name
+        return self.recipe.label
 
     @property
     def epoch(self) -> int:

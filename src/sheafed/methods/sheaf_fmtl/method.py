@@ -101,7 +101,7 @@ class SheafFMTL:
         NonCooperative(self.whitening, self.shrinkage)
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "Sheaf-FMTL"
 

@@ -30,8 +30,8 @@ class SheafFRL:
         penalty: $\lambda$, or how it develops (`Constant`, `WarmUp`, `DualAscent`).
         privacy: `"standard"` exchanges raw pilot latents, `"strict"` only transported ones.
         maps: when maps are fitted and from what (`MapPolicy`), or `IdentityMaps()`.
-        pilots: how many are drawn anew each round, all if there are fewer, or a policy from
-            `sheafed.pilots`.
+        pilots_per_round: how many are drawn anew each round, all if there are fewer, or a policy
+            from `sheafed.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         distillation: `Distillation()` to exchange class probabilities, None for the paper's method.
         exchange_every: rounds from one exchange to the next. Between them nothing is sent and no
@@ -51,7 +51,7 @@ class SheafFRL:
     penalty: float | PenaltyWeight = 0.1
     privacy: Literal["standard", "strict"] = "standard"
     maps: MapPolicy | IdentityMaps = field(default_factory=MapPolicy)
-    pilots: int | PilotPolicy = 64
+    pilots_per_round: int | PilotPolicy = 64
     whitening: ZCA | SWBN | NoWhitening = field(default_factory=ZCA)
     distillation: Distillation | None = None
     exchange_every: int = 1
@@ -85,7 +85,7 @@ class SheafFRL:
             raise InputError("identity maps do not compress; take MapPolicy() or edge_dim=None")
 
     @property
-    def name(self) -> str:
+    def label(self) -> str:
         """What tables call it."""
         return "Sheaf-FRL" if self.distillation is None else "Sheaf-FRL with distillation"
 

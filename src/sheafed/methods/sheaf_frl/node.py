@@ -48,9 +48,9 @@ class SheafFRLNode(Node):
         self.method = method
         self.penalty = as_penalty(method.penalty)
         self.policy: PilotPolicy = (
-            UniformPilots(context.pilots.total, min(method.pilots, context.pilots.total), context.seed)
-            if isinstance(method.pilots, int)
-            else method.pilots
+            UniformPilots(context.pilots.total, min(method.pilots_per_round, context.pilots.total), context.seed)
+            if isinstance(method.pilots_per_round, int)
+            else method.pilots_per_round
         )
         self.codec = LatentCodec(method.quantisation, self.dtype)
         self.classes = 0 if method.distillation is None else count_classes(self.agent)
