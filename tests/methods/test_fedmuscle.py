@@ -230,7 +230,7 @@ def test_receive_comes_after_send() -> None:
         {"local_epochs": -1},
         {"local_epochs": 1.5},
         {"alignment": "tuple"},
-        {"pilots": 1},
+        {"pilots_per_round": 1},
         {"whitening": "none"},
     ],
 )
