@@ -120,7 +120,9 @@ def test_the_loss_by_hand_and_only_of_confident_pilots(confidence: float, privac
 
 
 def test_between_exchanges_the_last_probabilities_are_learnt_on() -> None:
-    method = SheafFRL(distillation=Distillation(confidence=0.4), pilots_per_round=20, exchange_every=3)
+    method = SheafFRL(
+        distillation=Distillation(confidence=0.4), pilots_per_round=20, exchange_every=3
+    )
     nodes = network(method)
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
@@ -220,7 +222,8 @@ def test_a_network_without_any_head_trains() -> None:
 
     agents = [agent(n, d, head=None, objective=spread) for n, d in (("a", 8), ("b", 5))]
     _, logs = logs_of(
-        nodes_of(agents, [("a", "b")], SheafFRL(distillation=Distillation(), pilots_per_round=20)), 2
+        nodes_of(agents, [("a", "b")], SheafFRL(distillation=Distillation(), pilots_per_round=20)),
+        2,
     )
     assert all(set(log) == {"loss", "penalty"} for log in logs[1].values())
 

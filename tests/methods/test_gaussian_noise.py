@@ -116,7 +116,9 @@ def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
 
 
 def test_probabilities_are_about_what_was_released() -> None:
-    method = SheafFRL(pilots_per_round=24, noise=NOISE, distillation=Distillation(), whitening=NoWhitening())
+    method = SheafFRL(
+        pilots_per_round=24, noise=NOISE, distillation=Distillation(), whitening=NoWhitening()
+    )
     nodes, recorder = first_rounds(method, MIXED, 0, send=True)
     sent = recorder.of_round(0)["b", "a"].tensors
     expected = torch.softmax(nodes["b"].agent.head(sent["latents"]), dim=-1)

@@ -91,7 +91,9 @@ def flat(record: dict) -> dict[str, float]:
 @dims
 @pytest.mark.parametrize("source", ["round", "all", "running"])
 def test_a_rotation_of_a_latent_space_changes_no_metric(source: str, dims: tuple[int, ...]) -> None:
-    method = SheafFRL(whitening=ZCA(), maps=MapPolicy(source=source), pilots_per_round=24, penalty=0.3)
+    method = SheafFRL(
+        whitening=ZCA(), maps=MapPolicy(source=source), pilots_per_round=24, penalty=0.3
+    )
     for one, other in zip(*turned_metrics(dims, method), strict=True):
         assert flat(one) == pytest.approx(flat(other), rel=1e-6, abs=1e-9)
 
@@ -173,7 +175,9 @@ def test_in_a_shared_space_latents_grow_together() -> None:
 @privacy
 @dims
 def test_the_order_of_agents_and_edges_does_not_matter(dims: tuple[int, ...], privacy: str) -> None:
-    method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.4), pilots_per_round=24)
+    method = SheafFRL(
+        privacy=privacy, distillation=Distillation(confidence=0.4), pilots_per_round=24
+    )
     one, other = noisy(dims), noisy(dims)[::-1]
     first = short_run(one, method)
     torch.manual_seed(12345)  # nothing may draw from here
@@ -323,7 +327,9 @@ def test_batch_norm_sees_training_batches_only() -> None:
 
 def test_latents_on_the_wire_are_those_of_the_inference_mode() -> None:
     agents = noisy(EQUAL)
-    nodes = nodes_of(agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots_per_round=AllPilots(48)))
+    nodes = nodes_of(
+        agents, TRIANGLE, SheafFRL(whitening=NoWhitening(), pilots_per_round=AllPilots(48))
+    )
     recorder = run_rounds(nodes, 3)
     for node in nodes.values():
         node.agent.encoder.eval()
@@ -477,7 +483,9 @@ def test_too_few_pilots_altogether_ask_for_more() -> None:
 def test_the_warning_tells_the_truth_about_the_rank(spare: int, whitening: object) -> None:
     """As many pilots as dimensions are one too few once whitening has centred them."""
     agents = [agent("a", 9), agent("b", 5)]
-    method = SheafFRL(pilots_per_round=5 + spare, maps=MapPolicy(source="round"), whitening=whitening)
+    method = SheafFRL(
+        pilots_per_round=5 + spare, maps=MapPolicy(source="round"), whitening=whitening
+    )
     nodes = nodes_of(agents, [("a", "b")], method)
     short = spare == 0 and not isinstance(whitening, NoWhitening)
     if short:
@@ -547,7 +555,9 @@ def test_other_draws_of_the_same_pilots_are_refused() -> None:
     assert "do not agree on the pilots of the first rounds" in refused(
         two(SheafFRL(pilots_per_round=8), SheafFRL(pilots_per_round=8), seeds={"a": 1, "b": 2})
     )
-    run_rounds(two(SheafFRL(pilots_per_round=48), SheafFRL(pilots_per_round=48), seeds={"a": 1, "b": 2}), 1)
+    run_rounds(
+        two(SheafFRL(pilots_per_round=48), SheafFRL(pilots_per_round=48), seeds={"a": 1, "b": 2}), 1
+    )
 
 
 @pytest.mark.parametrize(

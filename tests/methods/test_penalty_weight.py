@@ -304,7 +304,9 @@ def test_transporting_ends_keep_weights_within_a_step_of_each_other(dims, privac
 def test_an_edge_whose_latents_are_all_zero_is_no_division_by_zero() -> None:
     """Nothing to glue: training goes on, and the weight of the edge does not rise."""
     zero = torch.zeros(3, 6, dtype=torch.float64)
-    method = SheafFRL(DualAscent(tolerance=0.1), pilots_per_round=AllPilots(K), whitening=NoWhitening())
+    method = SheafFRL(
+        DualAscent(tolerance=0.1), pilots_per_round=AllPilots(K), whitening=NoWhitening()
+    )
     net = network(
         [linear_agent("a", zero), linear_agent("b", zero[:2])],
         method,

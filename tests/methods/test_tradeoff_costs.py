@@ -193,7 +193,9 @@ def test_identity_maps_cost_no_decomposition() -> None:
 
 def test_handshakes_have_no_payload_and_rounds_have_small_headers() -> None:
     net = Network(
-        0, equal=False, method=SheafFRL(pilots_per_round=K, privacy="strict", distillation=Distillation())
+        0,
+        equal=False,
+        method=SheafFRL(pilots_per_round=K, privacy="strict", distillation=Distillation()),
     )
     rows = list(net.ledger.rows())
     hellos = [row for row in rows if row.kind == "hello"]

@@ -129,14 +129,18 @@ def test_what_is_spent_counts_rows_and_releases() -> None:
 
 
 def test_sending_all_pilots_is_spending_too() -> None:
-    method = SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all"))
+    method = SheafFRL(
+        pilots_per_round=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all")
+    )
     found = spent(pair(method).nodes["b"], ROUNDS)
     rows = ROUNDS * PER_ROUND + 3 * PILOTS  # fits in rounds 0, 3 and 7
     assert found.agent == pytest.approx(epsilon_of(NOISE.mu * rows**0.5, 1e-5))
 
 
 def test_probabilities_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
-    distilling = pair(SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, distillation=Distillation()))
+    distilling = pair(
+        SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, distillation=Distillation())
+    )
     assert spent(distilling.nodes["a"], ROUNDS).agent is None
     assert spent(pair(SheafFRL(pilots_per_round=PER_ROUND)).nodes["a"], ROUNDS) is None
 

@@ -48,7 +48,11 @@ class SheafFRLNode(Node):
         self.method = method
         self.penalty = as_penalty(method.penalty)
         self.policy: PilotPolicy = (
-            UniformPilots(context.pilots.total, min(method.pilots_per_round, context.pilots.total), context.seed)
+            UniformPilots(
+                context.pilots.total,
+                min(method.pilots_per_round, context.pilots.total),
+                context.seed,
+            )
             if isinstance(method.pilots_per_round, int)
             else method.pilots_per_round
         )
