@@ -105,7 +105,7 @@ def test_a_start_that_was_cut_short_can_be_restarted(
         def __init__(self) -> None:
             self._ranks = SimpleNamespace(rank=0, size=2, placement={"ada": 0}, describe=str)
 
-    monkeypatch.setattr(command, "draw_label_distribution", lost)
+    monkeypatch.setattr(command, "plot_label_distribution", lost)
     experiment = preset("digits")
     with pytest.raises(LostRankError):
         command._train(experiment, tmp_path, False, TwoRanks(), build(experiment, only=[]))

@@ -11,7 +11,7 @@ import pytest
 
 from sheafed.datasets import cache
 from sheafed.datasets.catalog import read_idx_dataset
-from sheafed.datasets.sources import Installed, Mirror, NpmPackage
+from sheafed.datasets.sources import DebianPackage, Mirror, NpmPackage
 from sheafed.errors import CorruptedDataError, DataError, DataUnavailableError
 from tests.helpers.mirrors import CONTENTS, FILES, dataset, serving
 
@@ -40,11 +40,11 @@ def held(home):
 
 def npm_that(tmp_path, monkeypatch, script):
     """Put a stand-in for npm first on the path."""
-    build_node = tmp_path / "bin" / "npm"
-    build_node.parent.mkdir()
-    build_node.write_text(f"#!{sys.executable}\n{script}\n")
-    build_node.chmod(build_node.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(build_node.parent), prepend=os.pathsep)
+    script_file = tmp_path / "bin" / "npm"
+    script_file.parent.mkdir()
+    script_file.write_text(f"#!{sys.executable}\n{script}\n")
+    script_file.chmod(script_file.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(script_file.parent), prepend=os.pathsep)
 
 
 def package(tmp_path, members):
@@ -65,10 +65,10 @@ def test_the_directory_is_chosen_by_the_environment(monkeypatch, tmp_path):
 
 def test_files_arrive_unpacked_and_checked(served, home):
     tiny = dataset(Mirror(served.base))
-    assert cache.state(tiny) == "not fetched"
+    assert cache.cache_status(tiny) == "not fetched"
     assert cache.fetch(tiny) == home
     assert held(home) == CONTENTS
-    assert cache.state(tiny) == "cached"
+    assert cache.cache_status(tiny) == "cached"
     cache.fetch(tiny)
     assert len(served.asked) == 4
 
@@ -138,7 +138,7 @@ def test_a_corrupted_file_is_an_error_until_it_is_fetched_again(served, home):
     tiny = dataset(Mirror(served.base))
     cache.fetch(tiny)
     (home / "test-labels").write_bytes(CONTENTS["test-labels"][:-1] + b"\7")
-    assert cache.state(tiny) == "corrupted"
+    assert cache.cache_status(tiny) == "corrupted"
     for use in (lambda: cache.fetch(tiny), lambda: read_idx_dataset(tiny, ("a", "b", "c"))):
         with pytest.raises(CorruptedDataError, match=r"tiny/test-labels is corrupted.*--again"):
             use()
@@ -159,7 +159,7 @@ def test_a_missing_file_is_an_error(served, home):
     tiny = dataset(Mirror(served.base))
     cache.fetch(tiny)
     (home / "test-labels").unlink()
-    assert cache.state(tiny) == "partly cached"
+    assert cache.cache_status(tiny) == "partly cached"
     with pytest.raises(DataUnavailableError, match="test-labels is missing; run `sheafed data"):
         cache.read(tiny, FILES[3])
 
@@ -168,9 +168,13 @@ def test_every_failure_is_listed(served, tmp_path, monkeypatch):
     served.files.clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     said = []
-    sources = Mirror(served.base), NpmPackage("p", "1.0"), Installed(tmp_path / "no", "tiny-data")
+    sources = (
+        Mirror(served.base),
+        NpmPackage("p", "1.0"),
+        DebianPackage(tmp_path / "no", "tiny-data"),
+    )
     with pytest.raises(DataUnavailableError) as caught:
-        cache.fetch(dataset(*sources), tell=said.append)
+        cache.fetch(dataset(*sources), log=said.append)
     for part in ("404", "npm is not on the path", "apt-get install tiny-data", *map(str, sources)):
         assert part in str(caught.value)
         assert any(part in line for line in said)
@@ -182,7 +186,7 @@ def test_installed_files_may_be_compressed_or_not(tmp_path, home):
     for k, (name, content) in enumerate(CONTENTS.items()):
         packed = gzip.compress(content)
         (there / (name + ".gz" * (k % 2))).write_bytes(packed if k % 2 else content)
-    cache.fetch(dataset(Installed(there, "tiny-data")))
+    cache.fetch(dataset(DebianPackage(there, "tiny-data")))
     assert held(home) == CONTENTS
 
 
@@ -225,13 +229,13 @@ def test_a_second_process_waits_and_finds_all_done(served, home):
     home.mkdir(parents=True)
     waiting, said = threading.Event(), []
 
-    def tell(line):
+    def log(line):
         said.append(line)
         waiting.set()
 
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=cache.fetch, args=(tiny,), kwargs={"tell": tell})
+        second = threading.Thread(target=cache.fetch, args=(tiny,), kwargs={"log": log})
         second.start()
         assert waiting.wait(5)
         for name, content in CONTENTS.items():
@@ -245,8 +249,8 @@ def test_an_interrupt_leaves_whole_files_only(served, home):
     genuine = Mirror(served.base)
 
     class Interrupted(Mirror):
-        def obtain(self, files, workspace):
-            yield from genuine.obtain(files[:2], workspace)
+        def fetch(self, files, workspace):
+            yield from genuine.fetch(files[:2], workspace)
             (workspace / "test-images.0.part").write_bytes(b"half")
             raise KeyboardInterrupt
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sheafed.datasets import cache, catalog, load
-from sheafed.datasets.catalog import FASHION_MNIST, MNIST, LabelledDataset
-from sheafed.datasets.sources import Installed, NpmPackage
+from sheafed.datasets import LabelledDataset, cache, catalog, load
+from sheafed.datasets.catalog import FASHION_MNIST, MNIST
+from sheafed.datasets.sources import DebianPackage, NpmPackage
 from sheafed.errors import DtypeError, EmptyInputError, InputError, NonFiniteError, ShapeError
 
 MNIST_COUNTS = [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
@@ -19,7 +19,7 @@ IMAGES, LABELS = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1,
 def loaded_from(source, dataset, name, tmp_path, monkeypatch):
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     only = dataclasses.replace(dataset, sources=(source,))
-    known = dataclasses.replace(catalog.DATASETS[name], dataset=only)
+    known = dataclasses.replace(catalog.DATASETS[name], remote=only)
     monkeypatch.setitem(catalog.DATASETS, name, known)
     return load(name)
 
@@ -43,7 +43,7 @@ def test_mnist_itself(tmp_path, monkeypatch):
     assert np.mean(train) / 255 == pytest.approx(0.1307, abs=1e-4)
 
 
-(DEBIAN,) = (s for s in FASHION_MNIST.sources if isinstance(s, Installed))
+(DEBIAN,) = (s for s in FASHION_MNIST.sources if isinstance(s, DebianPackage))
 
 
 @pytest.mark.skipif(
@@ -73,7 +73,7 @@ def test_a_complete_cache_is_only_read(tmp_path, monkeypatch):
         raise AssertionError("nothing was missing")
 
     monkeypatch.setattr(cache, "fetch", refuse)
-    monkeypatch.setattr(cache, "missing", lambda _: [])
+    monkeypatch.setattr(cache, "missing_files", lambda _: [])
     monkeypatch.setattr(catalog, "read_idx_dataset", lambda *_: "read")
     assert load("mnist") == "read"
 
@@ -85,8 +85,8 @@ def test_an_unknown_name_lists_the_choices():
 
 def test_files_fit_what_is_promised():
     for known in (catalog.DATASETS["mnist"], catalog.DATASETS["fashion-mnist"]):
-        assert sum(f.size for f in known.dataset.files) == 70_000 * 785 + 2 * 24
-        assert len({f.sha256 for f in known.dataset.files}) == 4
+        assert sum(f.size for f in known.remote.files) == 70_000 * 785 + 2 * 24
+        assert len({f.sha256 for f in known.remote.files}) == 4
 
 
 def test_floats_are_given_as_they_are():

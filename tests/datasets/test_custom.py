@@ -133,11 +133,11 @@ def test_folders_that_do_not_fit(folder, tmp_path):
     with pytest.raises(EmptyInputError, match="bird has no images"):
         from_folder(folder)
     (folder / "notes.txt").write_text("")
-    with pytest.raises(InputError, match=r"notes\.txt lies beside the folders"):
+    with pytest.raises(InputError, match=r"notes\.txt is not a folder"):
         from_folder(folder)
     with pytest.raises(EmptyInputError, match="no subfolders"):
         from_folder(_made(tmp_path / "empty"))
-    with pytest.raises(InputError, match="must be a folder"):
+    with pytest.raises(InputError, match="is not a folder; give one with"):
         from_folder(tmp_path / "absent")
 
 

@@ -1,4 +1,4 @@
-"""A web server on this machine that can be told to misbehave, and a tiny collection to serve."""
+"""A local web server that misbehaves on request, and a tiny data set for it to serve."""
 
 import gzip
 import re

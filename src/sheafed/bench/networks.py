@@ -20,7 +20,7 @@ from torch.optim import SGD
 from sheafed import datasets, graphs
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import ByteSamples, LocalData
-from sheafed.datasets.catalog import LabelledDataset
+from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.methods import Method, Node
 from sheafed.methods.build_node import build_node
 from sheafed.models import AGENT_ZOO, AgentSpec, build_encoder, build_head

@@ -24,7 +24,7 @@ def list_() -> None:
             str(len(known.classes)),
             " x ".join(map(str, known.shape)),
             known.origin,
-            "embedded" if known.dataset is None else cache.state(known.dataset),
+            "embedded" if known.remote is None else cache.cache_status(known.remote),
         )
     Console().print(table)
     print(f"cache: {cache.data_directory()} (set {cache.VARIABLE} to change it)")
@@ -36,9 +36,9 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
     """Fetch a data set into the cache, checked by SHA-256; an interrupted fetch goes on."""
-    dataset = catalog.find(name).dataset
+    dataset = catalog.dataset_info(name).remote
     if dataset is None:
         print(f"{name} is embedded in scikit-learn: nothing to fetch")
         return
-    home = cache.fetch(dataset, again=again, tell=print)
+    home = cache.fetch(dataset, again=again, log=print)
     print(f"{name} is complete in {home}")

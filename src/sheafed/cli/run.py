@@ -14,7 +14,7 @@ from sheafed.config.experiment import CONFIG, Experiment
 from sheafed.config.federation import Federation, build
 from sheafed.config.flops import costs
 from sheafed.config.presets import PRESETS, read_experiment
-from sheafed.datasets.label_distribution import draw_label_distribution, label_distribution
+from sheafed.datasets import label_counts, plot_label_distribution
 from sheafed.errors import ConfigError, RunExistsError
 from sheafed.training import Cluster, ProgressBar, Run, train
 from sheafed.training.allocator import keep_freed_memory
@@ -77,8 +77,8 @@ def _train(
             remember_cluster(out, group.placement)
             print("\n".join(group.describe()))
         write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
-        counts = label_distribution(federation.labels, federation.partition)
-        draw_label_distribution(counts, out / LABELS, agents=list(federation.partition))
+        counts = label_counts(federation.labels, federation.partition)
+        plot_label_distribution(counts, out / LABELS, agents=list(federation.partition))
     table = experiment.training
     finished = train(
         federation.agents,

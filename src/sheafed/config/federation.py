@@ -20,7 +20,7 @@ from sheafed.config.agent_presets import family
 from sheafed.config.experiment import Experiment, Training
 from sheafed.config.objectives import PseudoLabelsTable
 from sheafed.datasets import partitions
-from sheafed.datasets.catalog import LabelledDataset
+from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.modalities import MODALITIES
 from sheafed.errors import ConfigError
 from sheafed.methods import Method

@@ -1,4 +1,4 @@
-"""Your own data as a `DataSet`: arrays, a folder of images, or a torch `Dataset`."""
+"""Your own data as a `LabelledDataset`: arrays, a folder of images, or a torch `Dataset`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from sheafed.datasets.catalog import LabelledDataset
+from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 
 MODES = {1: "L", 3: "RGB"}
@@ -22,17 +22,21 @@ def from_arrays(
 ) -> LabelledDataset:
     """Return arrays or tensors as a data set.
 
+    >>> dataset = from_arrays(np.zeros((3, 8, 8), dtype=np.uint8), [0, 2, 1])
+    >>> dataset.shape, dataset.classes
+    ((1, 8, 8), ('0', '1', '2'))
+
     Args:
         x: images `(n, c, h, w)` or `(n, h, w)`, or vectors `(n, p)`; uint8 or floating-point.
         y: whole numbers `(n,)` from 0 on.
         name: of the data set, in messages.
-        classes: their names; numbers from 0 to the largest label if absent.
+        classes: names of the classes; by default the numbers from 0 to the largest label.
     """
     inputs, labels = _tensor(name, "x", x), _tensor(name, "y", y)
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise DtypeError(f"{name}: y must be whole numbers from 0 on, got {labels.dtype}; convert")
     if not len(labels):
-        raise EmptyInputError(f"{name}: there are no samples; give at least one")
+        raise EmptyInputError(f"{name}: no samples; give at least one")
     inputs = inputs[:, None] if inputs.ndim == 3 else inputs
     numbered = [str(k) for k in range(int(labels.max()) + 1)]
     return LabelledDataset(
@@ -46,7 +50,11 @@ def from_dataset(
     """Read all (input, label) pairs of a torch `Dataset` into memory.
 
     Inputs are tensors, arrays or Pillow images, all of one shape; an array or tensor `(h, w)` is
-    an image of one channel. The names of the classes are `dataset.classes` unless they are given.
+    an image of one channel. Classes are named by `dataset.classes` unless names are given.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> from_dataset(TensorDataset(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1]))).labels
+    tensor([0, 1, 0, 1, 1])
     """
     name = name or type(dataset).__name__
     inputs, labels = [], []
@@ -59,7 +67,7 @@ def from_dataset(
         inputs.append(_pixels(pair[0]) if isinstance(pair[0], Image.Image) else pair[0])
         labels.append(int(pair[1]))
     if not inputs:
-        raise EmptyInputError(f"{name}: there are no samples; give at least one")
+        raise EmptyInputError(f"{name}: no samples; give at least one")
     tensors = [_tensor(name, f"input {k}", given) for k, given in enumerate(inputs)]
     _check_alike(name, [(f"input {k}", tuple(t.shape)) for k, t in enumerate(tensors)])
     classes = getattr(dataset, "classes", None) if classes is None else classes
@@ -79,19 +87,21 @@ def from_folder(
 
     Args:
         path: the folder.
-        name: of the data set; that of the folder if absent.
-        size: (height, width) to resize to, without which all images must have one size.
-        channels: 1 to convert to grey, 3 to convert to RGB; without it all images must be
+        name: of the data set; by default that of the folder.
+        size: (height, width) to resize to; by default all images must have one size.
+        channels: 1 to convert to grey, 3 to convert to RGB; by default all images must be
             8-bit grey or all must be RGB.
     """
     root = Path(path)
     name = name or root.resolve().name
     if not root.is_dir():
-        raise InputError(f"{root} must be a folder with one subfolder per class, but is none")
+        raise InputError(f"{root} is not a folder; give one with a subfolder of images per class")
     folders = _listed(root)
     for folder in folders:
         if not folder.is_dir():
-            raise InputError(f"{folder} lies beside the folders of the classes; move it away")
+            raise InputError(
+                f"{folder} is not a folder; every entry of {root} must be the folder of a class"
+            )
     files = [(file, label) for label, folder in enumerate(folders) for file in _images(folder)]
     if not files:
         raise EmptyInputError(f"{root} has no subfolders; make one per class, with its images")

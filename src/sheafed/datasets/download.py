@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped."""
+"""Downloads that resume where they stopped."""
 
 import queue
 import re
@@ -13,11 +13,11 @@ from urllib.request import Request, urlopen
 from sheafed.errors import SourceError
 
 CHUNK = 1 << 16
-TRY_AGAIN = {408, 416, 429}  # the answers below 500 that another attempt may improve
+RETRIED = {408, 416, 429}  # the status codes below 500 after which a retry may succeed
 
 
 class _DroppedError(Exception):
-    """A transfer stopped in a way that another attempt may mend."""
+    """A transfer failed in a way that a retry may mend."""
 
 
 def download(
@@ -31,14 +31,14 @@ def download(
 ) -> None:
     """Complete the file `partial` from `url`, resuming from the bytes that it already holds.
 
-    A dropped transfer and a busy server are tried again, `attempts` times in all, after growing
-    pauses; an unreachable server is not, since another source is faster. On failure `partial`
-    keeps what has arrived, so that the next call goes on from there.
+    After a dropped transfer or from a busy server it is tried again, `attempts` times in all, after
+    growing pauses; an unreachable server is not, since another source is faster. On failure
+    `partial` keeps what has arrived, so that the next call resumes from there.
 
     Args:
         url: where the file is.
         partial: the unfinished file; it need not exist.
-        limit: the number of bytes beyond which the file cannot be the one that is wanted.
+        limit: the largest size in bytes that the file may have.
         attempts: how often to try.
         timeout: seconds without an answer or without a byte after which to give up an attempt.
         pause: seconds before the second attempt; doubled before each further one.
@@ -48,7 +48,7 @@ def download(
         if attempt:
             time.sleep(pause * 2 ** (attempt - 1))
         try:
-            _go_on(url, partial, limit, timeout)
+            _resume(url, partial, limit, timeout)
         except _DroppedError as error:
             reason = str(error)
         else:
@@ -56,7 +56,7 @@ def download(
     raise SourceError(f"{name}: {reason} (gave up after {attempts} attempts)")
 
 
-def _go_on(url: str, partial: Path, limit: int, timeout: float) -> None:
+def _resume(url: str, partial: Path, limit: int, timeout: float) -> None:
     name = url.rpartition("/")[2]
     held = partial.stat().st_size if partial.exists() else 0
     headers = {"User-Agent": "sheafed", "Accept-Encoding": "identity"}
@@ -68,7 +68,7 @@ def _go_on(url: str, partial: Path, limit: int, timeout: float) -> None:
         with error:
             if error.code == 416:  # what is held is not a beginning of what the server has
                 partial.unlink(missing_ok=True)
-            if error.code >= 500 or error.code in TRY_AGAIN:
+            if error.code >= 500 or error.code in RETRIED:
                 raise _DroppedError(f"the server answered {error.code} {error.reason}") from error
             raise SourceError(f"{name}: the server answered {error.code} {error.reason}") from error
     except URLError as error:
@@ -92,12 +92,12 @@ def _go_on(url: str, partial: Path, limit: int, timeout: float) -> None:
 
 
 def _extent(response: HTTPResponse) -> tuple[int, int | None]:
-    """Return where the answer begins in the file, and the file's size if the server tells."""
+    """Return where the answer begins in the file, and the file's size if it is known."""
     if response.status == 206:
-        told = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers["Content-Range"] or "")
-        if told is None:
-            raise _DroppedError("the server sent a part of the file without saying which")
-        return int(told[1]), None if told[2] == "*" else int(told[2])
+        extent = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers["Content-Range"] or "")
+        if extent is None:
+            raise _DroppedError("the server sent a part of the file without a valid Content-Range")
+        return int(extent[1]), None if extent[2] == "*" else int(extent[2])
     length = response.headers["Content-Length"]
     return 0, int(length) if length and length.isdigit() else None
 

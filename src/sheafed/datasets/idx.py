@@ -3,7 +3,6 @@
 import math
 import struct
 import zlib
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,18 +13,13 @@ GZIP = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
 
 
-def read_idx(path: Path) -> Tensor:
-    """Return the uint8 tensor that an IDX file holds, compressed by gzip or not."""
-    return parse_idx(path.read_bytes(), str(path))
-
-
 def parse_idx(content: bytes, name: str) -> Tensor:
     """Return the uint8 tensor that the bytes of an IDX file encode, compressed or not.
 
     The bytes are `0 0 type k`, then k sizes as big-endian 32-bit numbers, then one byte per
-    entry. Every check names the file as `name`.
+    entry. Errors name the file as `name`.
     """
-    content = unpack(content, name)
+    content = gunzip(content, name)
     if len(content) < 4 or content[:2] != b"\0\0" or content[3] == 0:
         raise DataFormatError(
             f"{name} is not an IDX file: it must begin with two zero bytes, a type and a number "
@@ -55,7 +49,7 @@ def parse_idx(content: bytes, name: str) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).reshape(shape)
 
 
-def unpack(content: bytes, name: str, limit: int = 0) -> bytes:
+def gunzip(content: bytes, name: str, limit: int = 0) -> bytes:
     """Undo gzip if the content is compressed, giving at most `limit` bytes if that is not 0."""
     if not content.startswith(GZIP):
         return content

@@ -1,4 +1,4 @@
-"""Who holds what: samples of each class at each agent, as numbers and as a picture."""
+"""The label distribution: samples of each class at each agent, as numbers and as a heat map."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,18 +8,23 @@ from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError, ShapeError
 
-READABLE = 400  # cells up to which the picture also shows the numbers
+LABELLED_CELLS = 400  # up to so many cells the heat map also shows the numbers
 
 
-def label_distribution(
+def label_counts(
     labels: Tensor, partition: Mapping[str, Tensor], classes: int | None = None
 ) -> Tensor:
-    """Count the samples `(agents, classes)` of each class that each agent holds.
+    """Count the samples `(agents, classes)` of each class that each agent has.
+
+    >>> labels = torch.tensor([0, 1, 1, 2])
+    >>> label_counts(labels, {"ada": torch.tensor([0, 1]), "bo": torch.tensor([2, 3])})
+    tensor([[1, 1, 0],
+            [0, 1, 1]])
 
     Args:
         labels: `(n,)`, whole numbers from 0 on.
         partition: the indices of every agent's samples; its order is that of the rows.
-        classes: how many there are; one more than the largest label if absent.
+        classes: their number; by default one more than the largest label.
     """
     if not partition:
         raise EmptyInputError("the partition has no agents; give at least one")
@@ -30,18 +35,18 @@ def label_distribution(
     return torch.stack([torch.bincount(labels[i], minlength=total) for i in partition.values()])
 
 
-def draw_label_distribution(
+def plot_label_distribution(
     counts: Tensor,
     path: Path | str,
     *,
     agents: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
-    title: str = "Who holds what",
+    title: str = "Label distribution",
 ) -> None:
     """Write a heat map of `counts` `(agents, classes)`; the ending of `path` sets the format.
 
-    One hue from light to dark, which is told apart without colour vision and in print;
-    up to 400 cells also show their number.
+    One hue from light to dark can be read without colour vision and in print. Up to 400 cells also
+    show their number.
     """
     if counts.ndim != 2 or counts.numel() == 0:
         raise ShapeError(f"counts must have shape (agents, classes), got {tuple(counts.shape)}")
@@ -71,7 +76,7 @@ def draw_label_distribution(
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     figure.colorbar(image, label="samples")
-    if counts.numel() <= READABLE:
+    if counts.numel() <= LABELLED_CELLS:
         middle = 0.6 * counts.max()
         for i, row in enumerate(counts.tolist()):
             for j, count in enumerate(row):

@@ -1,7 +1,7 @@
-"""Views of images: what agents with other senses have of the same event.
+"""Modalities made from images, for agents with different sensors of the same event.
 
-Each is a pure function of images `(n, c, h, w)`, row by row, so that the views of one sample
-belong together: pilots stay paired across modalities.
+Each is a pure function of images `(n, c, h, w)`, row by row, so pilots stay paired across
+modalities.
 """
 
 import math
@@ -15,14 +15,17 @@ from sheafed.errors import DtypeError, InputError, ShapeError
 
 
 def pixels(images: Tensor) -> Tensor:
-    """Return the images as they are."""
+    """Return the images unchanged."""
     return images
 
 
 def fourier(images: Tensor) -> Tensor:
     r"""Return the magnitudes of the orthonormal 2-D Fourier transform, `(n, c, h, w // 2 + 1)`.
 
-    The other half follows by symmetry. They say what patterns there are, not where.
+    The other half follows by symmetry. They show which patterns there are, not where.
+
+    >>> fourier(torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 1, 8, 5])
     """
     _check(images)
     magnitudes: Tensor = torch.fft.rfft2(images, norm="ortho").abs()
@@ -30,7 +33,11 @@ def fourier(images: Tensor) -> Tensor:
 
 
 def profiles(images: Tensor) -> Tensor:
-    """Return the mean of every row, then of every column, `(n, c, h + w)`."""
+    """Return the mean of every row, then of every column, `(n, c, h + w)`.
+
+    >>> profiles(torch.tensor([[[[1.0, 3.0], [5.0, 7.0]]]]))
+    tensor([[[2., 6., 3., 5.]]])
+    """
     _check(images)
     return torch.cat([images.mean(-1), images.mean(-2)], -1)
 
@@ -38,13 +45,16 @@ def profiles(images: Tensor) -> Tensor:
 def gradients(images: Tensor, bins: int = 8, cells: int = 2) -> Tensor:
     r"""Return histograms of oriented gradients, `(n, c, bins, cells, cells)`.
 
-    A pixel counts for one direction, by the length of its gradient; a cell averages its pixels.
+    Each pixel votes for one direction with the length of its gradient; a cell averages its pixels.
+
+    >>> gradients(torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 1, 8, 2, 2])
 
     Args:
         images: with at least two pixels either way.
-        bins: directions, centred on the multiples of $2 \pi$ / bins, so that what is straight
-            or diagonal does not lie on a border.
-        cells: how many there are along each side of the image.
+        bins: number of directions, centred on the multiples of $2 \pi$ / bins, so that straight and
+            diagonal edges do not lie on a border.
+        cells: number of cells along each side of the image.
     """
     _check(images)
     if bins < 1 or cells < 1:
@@ -64,7 +74,7 @@ MODALITIES: dict[str, Callable[[Tensor], Tensor]] = {
     "profiles": profiles,
     "gradients": gradients,
 }
-"""By the names that configs use."""
+"""The modalities by their names in configs."""
 
 
 def _check(images: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Who holds which samples: pure functions of labels and a generator.
+"""Partitions of a labelled data set among agents: pure functions of labels and a generator.
 
 Every partition returns, for each agent, the indices of its samples: disjoint, and in random order.
 """
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError
+from sheafed.linalg.checks import check_fraction
 
 Indices = dict[str, Tensor]
 
@@ -24,18 +25,22 @@ def label_shift(
     $P_i(y) = s\,\mathrm{Unif}\{\mathcal C_i\} + (1-s)\,\mathrm{Unif}\{\mathcal Y\}$
     (eq. local-distribution-shift).
 
+    >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> held = label_shift(labels, {"ada": [0], "bo": [1]}, 0.5, generator)
+    >>> {name: labels[indices].sort().values.tolist() for name, indices in held.items()}
+    {'ada': [0, 0, 0, 1], 'bo': [0, 1, 1, 1]}
+
     Args:
         labels: `(n,)`, the classes $\mathcal Y$ are those that occur.
         targets: the target classes $\mathcal C_i$ of every agent.
         shift: s, from 0 (all alike) to 1 (target classes only).
         generator: of the order within each class.
     """
-    if not 0 <= shift <= 1:
-        raise InputError(f"shift must lie in [0, 1], got {shift}")
+    check_fraction("shift", shift)
     classes = _classes(labels)
     for name, wanted in targets.items():
-        strangers = sorted(set(wanted) - set(classes))
-        if strangers or not wanted:
+        if not wanted or set(wanted) - set(classes):
             raise InputError(
                 f"agent {name!r} must have target classes among {classes}, got {sorted(wanted)}"
             )
@@ -47,7 +52,12 @@ def label_shift(
 
 
 def iid(labels: Tensor, names: Sequence[str], generator: torch.Generator) -> Indices:
-    """Divide all samples evenly and at random."""
+    """Divide all samples evenly and at random.
+
+    >>> held = iid(torch.zeros(10, dtype=torch.long), ["ada", "bo"], torch.Generator())
+    >>> [len(indices) for indices in held.values()]
+    [5, 5]
+    """
     order = torch.randperm(len(_checked(labels)), generator=generator)
     return dict(zip(names, torch.tensor_split(order, len(_named(names))), strict=True))
 
@@ -118,7 +128,12 @@ def shards(
 
 
 def hold_out(total: int, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw a uniform subset, e.g. the pilots; return it, sorted, and the rest, sorted."""
+    """Draw a uniform subset, e.g. the pilots; return its indices and those of the rest, sorted.
+
+    >>> pilots, rest = hold_out(10, 0.3, torch.Generator().manual_seed(0))
+    >>> len(pilots), len(rest)
+    (3, 7)
+    """
     if not 0 < fraction < 1:
         raise InputError(f"fraction must lie between 0 and 1, got {fraction}")
     order = torch.randperm(total, generator=generator)
@@ -129,7 +144,13 @@ def hold_out(total: int, fraction: float, generator: torch.Generator) -> tuple[T
 def stratified_split(
     labels: Tensor, fractions: Sequence[float], generator: torch.Generator
 ) -> list[Tensor]:
-    """Split samples, e.g. 80/10/10, so that every part keeps the mixture of labels."""
+    """Split samples, e.g. 80/10/10, so that every part keeps the mixture of labels.
+
+    >>> labels = torch.tensor([0, 0, 0, 0, 1, 1])
+    >>> train, test = stratified_split(labels, (0.5, 0.5), torch.Generator().manual_seed(0))
+    >>> labels[train].sort().values, labels[test].sort().values
+    (tensor([0, 0, 1]), tensor([0, 0, 1]))
+    """
     if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
         raise InputError(f"fractions must be positive and sum to 1, got {list(fractions)}")
     parts = [str(k) for k in range(len(fractions))]
@@ -138,7 +159,7 @@ def stratified_split(
 
 
 def common_classes(labels: Tensor, partition: Indices) -> list[int]:
-    """Return the classes that every agent observes."""
+    """Return the classes that all agents have samples of."""
     held = [set(labels[indices].tolist()) for indices in partition.values()]
     return sorted(set.intersection(*held))
 
@@ -155,7 +176,7 @@ def _divide(
         members = (labels == y).nonzero()[:, 0]
         members = members[torch.randperm(len(members), generator=generator)]
         total = sum(weights)
-        if total == 0:  # nobody wants this class
+        if total == 0:  # no agent has this class
             continue
         cumulated = torch.tensor(weights, dtype=torch.float64).cumsum(0) / total
         cuts = (cumulated * len(members)).round().long()[:-1].tolist()

