@@ -19,7 +19,7 @@ def test_bad_input_writes_nothing(run, tmp_path):
     (tmp_path / "empty").mkdir()
     code, _, complaint = run("report", "empty")
     assert code == 2
-    assert complaint.startswith("error: empty is no run")
+    assert complaint.startswith("error: empty is not a run directory")
     code, _, complaint = run("report", "empty", "--out", "empty")
     assert code == 2
     assert "--out is a directory" in complaint

@@ -22,32 +22,36 @@ def own(content):
     return content.replace(get_plotlyjs(), "")
 
 
-def test_the_page_is_one_file_that_loads_nothing(directories):
-    content = page(read_runs(directories[0]))
-    assert content.count(get_plotlyjs()) == 1
-    assert not re.search(r"\b(src=|href=|url\(|@import|https?:)", own(content))
-    assert "default-src 'none'" in content
-    assert 4e6 < len(content.encode()) < 6e6
+@pytest.fixture(scope="module")
+def both(directories):
+    """The page about both runs."""
+    return page(read_runs(directories[0]))
 
 
-def test_figures_are_those_of_the_summary(directories):
-    paths, summaries = directories
-    content = own(page(read_runs(paths)))
+def test_the_page_is_one_file_that_loads_nothing(both):
+    assert both.count(get_plotlyjs()) == 1
+    assert not re.search(r"\b(src=|href=|url\(|@import|https?:)", own(both))
+    assert "default-src 'none'" in both
+    assert 4e6 < len(both.encode()) < 6e6
+
+
+def test_metrics_are_those_of_the_summary(directories, both):
+    summaries, content = directories[1], own(both)
     for key in (*METRICS, "bytes_sent", "epochs", "seconds"):
         found = re.findall(rf'<data data-key="{key}" value="([^"]*)"', content)
         expected = [summary[key] for summary in summaries]
         assert [json.loads(value) for value in found] == [*expected, *expected]
 
 
-def test_equal_runs_give_equal_pages(directories):
-    assert page(read_runs(directories[0])) == page(read_runs(directories[0]))
+def test_equal_runs_give_equal_pages(directories, both):
+    assert page(read_runs(directories[0])) == both
 
 
-def test_what_differs_is_told(directories):
-    content = own(page(read_runs(directories[0])))
+def test_settings_that_differ_are_shown(directories, both):
+    content = own(both)
     rows = re.findall(r"<tr><th>([a-z.]+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", content)
     assert rows == [("method.penalty", "0.1", "0.2"), ("seed", "0", "1")]
-    assert "What differs" not in own(page(read_runs(directories[0][:1])))
+    assert "Settings that differ" not in own(page(read_runs(directories[0][:1])))
 
 
 def test_names_stay_text(tmp_path):

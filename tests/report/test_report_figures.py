@@ -4,9 +4,9 @@ import pytest
 
 from sheafed.report import read_run
 from sheafed.report.curves import curves, panels
-from sheafed.report.graph_figure import layout, network
-from sheafed.report.heatmap import accuracy_range, heatmap, loss_limit
-from sheafed.report.style import duration, mebibytes, number, size
+from sheafed.report.graph_figure import graph_figure, layout
+from sheafed.report.heatmap import accuracy_range, gap_limit, heatmap
+from sheafed.report.style import format_bytes, format_duration, format_mebibytes, format_number
 from sheafed.report.traffic import traffic_by_edge, traffic_by_round
 from tests.helpers.run_directories import HOSTILE, NAMES, write_run
 
@@ -28,11 +28,11 @@ def cells(figure):
 
 
 @pytest.mark.parametrize(
-    ("view", "key"),
-    [("communication", "communication_accuracy"), ("oracle_accuracy", "oracle_accuracy")],
+    ("quantity", "key"),
+    [("communication", "communication_accuracy"), ("oracle", "oracle_accuracy")],
 )
-def test_the_heat_map_has_senders_in_rows(run, view, key):
-    table = cells(heatmap(run, view, accuracy_range([run]), loss_limit([run])))
+def test_the_heat_map_has_senders_in_rows(run, quantity, key):
+    table = cells(heatmap(run, quantity, accuracy_range([run]), gap_limit([run])))
     by_pair = {(edge["sender"], edge["receiver"]): edge[key] for edge in run.edges}
     for i, sender in enumerate(NAMES):
         for j, receiver in enumerate(NAMES):
@@ -40,8 +40,8 @@ def test_the_heat_map_has_senders_in_rows(run, view, key):
             assert table[i][j] == (own if i == j else by_pair.get((sender, receiver)))
 
 
-def test_the_loss_is_ceiling_minus_communication(run):
-    figure = heatmap(run, "loss", accuracy_range([run]), loss_limit([run]))
+def test_the_gap_is_oracle_minus_communication(run):
+    figure = heatmap(run, "gap", accuracy_range([run]), gap_limit([run]))
     edge = run.edge("bo", "ada")
     assert cells(figure)[1][0] == edge["oracle_accuracy"] - edge["communication_accuracy"]
     assert [cells(figure)[k][k] for k in range(4)] == [None] * 4
@@ -49,13 +49,13 @@ def test_the_loss_is_ceiling_minus_communication(run):
 
 
 def test_edges_tell_their_figures_and_nodes_their_accuracy(run):
-    figure = network(run, accuracy_range([run]), 0.5)
+    figure = graph_figure(run, accuracy_range([run]), 0.5)
     agents = next(trace for trace in figure.data if trace.name == "agents")
     assert list(agents.marker.color) == [a["private_accuracy"] for a in run.agents.values()]
     edges = next(trace for trace in figure.data if trace.name == "edges")
     edge = run.edge("ada", "bo")
     assert f"misalignment {edge['misalignment']:.3f}" in edges.hovertext[0]
-    assert f"ada → bo: {edge['communication_accuracy']:.3f}" in edges.hovertext[0]
+    assert f"ada → bo: communication {edge['communication_accuracy']:.3f}" in edges.hovertext[0]
     colours = {trace.line.color for trace in figure.data if trace.mode == "lines"}
     assert len(colours) == 1 + len(run.links)
 
@@ -89,7 +89,7 @@ def test_curves_over_epochs_and_over_bytes(run):
 
 
 def test_bars_add_up_to_the_ledger(run):
-    for figure, axis in ((traffic_by_edge(run), "x"), (traffic_by_round(run), "y")):
+    for figure, axis in ((traffic_by_edge(run.ledger), "x"), (traffic_by_round(run.ledger), "y")):
         payload, headers = (sum(trace[axis]) * 2**20 for trace in figure.data)
         assert payload == pytest.approx(run.ledger.payload_bytes())
         assert payload + headers == pytest.approx(run.ledger.bytes_sent())
@@ -98,7 +98,7 @@ def test_bars_add_up_to_the_ledger(run):
 def test_a_long_run_has_few_bars(tmp_path):
     write_run(tmp_path / "r", ["a", "b"], epochs=100, rounds_per_epoch=7)
     run = read_run(tmp_path / "r")
-    payload = traffic_by_round(run).data[0]
+    payload = traffic_by_round(run.ledger).data[0]
     assert len(payload.x) <= 240
     means = sum(y * width for y, width in zip(payload.y, payload.width, strict=True))
     assert means * 2**20 == pytest.approx(run.ledger.payload_bytes())
@@ -108,8 +108,8 @@ def test_a_long_run_has_few_bars(tmp_path):
 def test_names_are_no_markup(tmp_path):
     write_run(tmp_path / "r", HOSTILE)
     run = read_run(tmp_path / "r")
-    ranges = accuracy_range([run]), loss_limit([run])
-    for figure in (network(run, ranges[0], 0.5), heatmap(run, "oracle_accuracy", *ranges)):
+    ranges = accuracy_range([run]), gap_limit([run])
+    for figure in (graph_figure(run, ranges[0], 0.5), heatmap(run, "oracle", *ranges)):
         text = figure.to_json()
         assert "\\u003cscript" not in text
         assert "\\u003cimg" not in text
@@ -118,20 +118,20 @@ def test_names_are_no_markup(tmp_path):
 
 
 def test_numbers_are_written_as_people_do():
-    assert [number(v) for v in (None, 0.12345, -0.1)] == ["—", "0.123", "−0.100"]  # noqa: RUF001
-    assert [size(v) for v in (12, 2048, 150 * 1024, 12.34 * 2**20)] == [
+    assert [format_number(v) for v in (None, 0.12345, -0.1)] == ["—", "0.123", "−0.100"]  # noqa: RUF001
+    assert [format_bytes(v) for v in (12, 2048, 150 * 1024, 12.34 * 2**20)] == [
         "12 B",
         "2.00 KiB",
         "150 KiB",
         "12.3 MiB",
     ]
-    assert [mebibytes(v * 2**20) for v in (0.0123, 1.234, 12.34, 12345)] == [
+    assert [format_mebibytes(v * 2**20) for v in (0.0123, 1.234, 12.34, 12345)] == [
         "0.0123",
         "1.23",
         "12.3",
         "12,345",
     ]
-    assert [duration(v) for v in (1.25, 61, 3600, 5400)] == [
+    assert [format_duration(v) for v in (1.25, 61, 3600, 5400)] == [
         "1.2 s",
         "1 min 01 s",
         "1 h 00 min",

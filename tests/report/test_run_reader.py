@@ -11,7 +11,7 @@ def test_a_finished_run_is_its_summary(tmp_path):
     summary = write_run(tmp_path / "r")
     run = read_run(tmp_path / "r")
     assert run.finished
-    assert run.headline == summary
+    assert run.summary == summary
     assert (run.agents, run.edges) == (summary["agents"], summary["edges"])
     assert run.ledger.bytes_sent() == summary["bytes_sent"]
     assert run.notes == ()
@@ -24,12 +24,12 @@ def test_a_run_under_way_is_what_is_there(tmp_path):
         file.write('{"epoch": 7, "priv')  # the crash came here
     run = read_run(tmp_path / "r")
     assert not run.finished
-    assert "has not ended" in run.notes[0]
+    assert "has not finished" in run.notes[0]
     last = run.records[-1]
-    assert (last["epoch"], run.headline["epochs"]) == (6, 6)
-    assert run.headline["private_accuracy"] == last["private_accuracy"]
-    assert run.headline["bytes_sent"] == last["bytes_sent"]
-    assert run.headline["method"] == "sheaf-frl"
+    assert (last["epoch"], run.summary["epochs"]) == (6, 6)
+    assert run.summary["private_accuracy"] == last["private_accuracy"]
+    assert run.summary["bytes_sent"] == last["bytes_sent"]
+    assert run.summary["method"] == "sheaf-frl"
     assert list(run.agents) == list(NAMES)
     assert len(run.links) == 4
 
@@ -46,7 +46,7 @@ def test_the_summary_of_a_run_that_went_on_is_out_of_date(tmp_path):
     (tmp_path / "r" / "summary.json").write_text(json.dumps(old))
     run = read_run(tmp_path / "r")
     assert not run.finished
-    assert run.headline["epochs"] == 6
+    assert run.summary["epochs"] == 6
 
 
 @pytest.mark.parametrize("content", [None, b"nonsense"])
@@ -58,15 +58,15 @@ def test_without_a_usable_checkpoint_only_the_ledger_is_missing(tmp_path, conten
         checkpoint.write_bytes(content)
     run = read_run(tmp_path / "r")
     assert run.finished
-    assert run.headline == summary
+    assert run.summary == summary
     assert run.ledger is None
     assert "ledger" in run.notes[0]
 
 
 def test_a_directory_that_is_no_run(tmp_path):
-    with pytest.raises(ReportError, match="is no run: it has neither"):
+    with pytest.raises(ReportError, match="is not a run directory: it has neither"):
         read_run(tmp_path)
-    with pytest.raises(ReportError, match="is no run"):
+    with pytest.raises(ReportError, match="is not a run directory"):
         read_run(tmp_path / "nowhere")
 
 
@@ -74,8 +74,8 @@ def test_a_directory_that_is_no_run(tmp_path):
     ("name", "content", "text"),
     [
         ("summary.json", "{", "summary.json is damaged"),
-        ("summary.json", "[1]", "should hold a JSON object"),
-        ("summary.json", '{"rounds": 1000}', "lacks method, epochs, agents, edges"),
+        ("summary.json", "[1]", "must be a JSON object"),
+        ("summary.json", '{"rounds": 1000}', "method, epochs, agents, edges missing"),
         ("metrics.jsonl", "{}\nx\n{}\n", "line 2 of"),
     ],
 )
@@ -97,5 +97,5 @@ def test_labels_tell_runs_apart(tmp_path):
     ]
     with pytest.raises(InputError, match="given twice"):
         read_runs([tmp_path / "a/run", tmp_path / "a/../a/run"])
-    with pytest.raises(InputError, match="nothing to report on"):
+    with pytest.raises(InputError, match="at least one run directory"):
         read_runs([])

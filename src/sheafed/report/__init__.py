@@ -1,6 +1,6 @@
-"""One self-contained, interactive HTML page about some runs."""
+"""One self-contained, interactive HTML page about one or more runs."""
 
 from sheafed.report.page import page, write_report
-from sheafed.report.run_reader import RunFiles, read_run, read_runs
+from sheafed.report.run_reader import RunDirectory, read_run, read_runs
 
-__all__ = ["RunFiles", "page", "read_run", "read_runs", "write_report"]
+__all__ = ["RunDirectory", "page", "read_run", "read_runs", "write_report"]

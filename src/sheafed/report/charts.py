@@ -1,4 +1,4 @@
-"""What all figures share: an empty one in the colours of the page, axes, colour bars."""
+"""Shared by all figures: empty figures in the colours of the page, axes, colour bars."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ AXIS = {
 }
 
 
-def figure_of(**arguments: Any) -> go.Figure:
-    """Return an empty figure; the arguments are of its layout."""
+def empty_figure(**layout: Any) -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
         template="none",
@@ -30,15 +29,15 @@ def figure_of(**arguments: Any) -> go.Figure:
         hoverlabel={"bgcolor": CARD, "bordercolor": INK, "font": {"color": INK}, "align": "left"},
         dragmode=False,
     )
-    figure.update_layout(**arguments)
+    figure.update_layout(**layout)
     return figure
 
 
-def bars(**arguments: Any) -> go.Figure:
-    """Return an empty figure for bars, with a legend above them."""
+def empty_bar_chart(**layout: Any) -> go.Figure:
+    """Return an empty figure with a legend above the bars."""
     legend = {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
     margin = {"l": 10, "r": 15, "t": 40, "b": 10}
-    return figure_of(legend=legend, margin=margin, hovermode="closest", **arguments)
+    return empty_figure(legend=legend, margin=margin, hovermode="closest", **layout)
 
 
 def colour_bar(title: str, *, x: float, length: float) -> dict[str, Any]:
@@ -59,10 +58,9 @@ def colour_bar(title: str, *, x: float, length: float) -> dict[str, Any]:
 
 
 def or_nan(value: float | None) -> float:
-    """Return NaN, which plotly leaves out, for a number that there is not."""
+    """Return NaN for None; plotly does not draw it."""
     return math.nan if value is None else value
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """Return the numbers that there are."""
     return [value for value in values if value is not None and math.isfinite(value)]

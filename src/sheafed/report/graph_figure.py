@@ -10,24 +10,24 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from sheafed.report import style
-from sheafed.report.charts import colour_bar, figure_of, finite, or_nan
-from sheafed.report.run_reader import Record, RunFiles
-from sheafed.report.style import FAINT, INK, escape, number, short, size
+from sheafed.report.charts import colour_bar, empty_figure, finite, or_nan
+from sheafed.report.run_reader import Record, RunDirectory
+from sheafed.report.style import FAINT, INK, escape, format_bytes, format_number, shorten
 
 CIRCLE_UP_TO = 16
-"""More agents than that are placed by their distances in the graph, not on a circle."""
+"""More agents than this are placed by their distances in the graph, not on a circle."""
 NAMED_UP_TO = 24
-"""Of more agents than that the names would cover each other; hovering tells them."""
+"""The names of more agents would overlap; they are shown on hover only."""
 
 
-def misalignment_limit(runs: Iterable[RunFiles]) -> float:
-    """Return where the colours of edges end; they begin at 0."""
+def misalignment_limit(runs: Iterable[RunDirectory]) -> float:
+    """Return the upper end of the colour scale of edges, which begins at 0."""
     values = [edge.get("misalignment") for run in runs for edge in run.edges]
     return max(finite(values), default=1.0) or 1.0
 
 
-def layout(run: RunFiles) -> dict[str, tuple[float, float]]:
-    """Return where the agents are drawn: the same places for the same network."""
+def layout(run: RunDirectory) -> dict[str, tuple[float, float]]:
+    """Return the position of every agent; equal networks have equal layouts."""
     names = list(run.agents)
     if len(names) == 1:
         return {names[0]: (0.0, 0.0)}
@@ -47,10 +47,11 @@ def layout(run: RunFiles) -> dict[str, tuple[float, float]]:
     return {name: (float(x), float(y)) for name, (x, y) in placed.items()}
 
 
-def network(run: RunFiles, accuracies: tuple[float, float], misalignments: float) -> go.Figure:
-    """Draw the graph: nodes by private accuracy, edges by misalignment."""
+def graph_figure(
+    run: RunDirectory, accuracies: tuple[float, float], misalignments: float
+) -> go.Figure:
     places, named = layout(run), len(run.agents) <= NAMED_UP_TO
-    figure = figure_of(height=470, showlegend=False, margin={"l": 10, "r": 10, "t": 10, "b": 75})
+    figure = empty_figure(height=470, showlegend=False, margin={"l": 10, "r": 10, "t": 10, "b": 75})
     spots: list[tuple[float, float, str]] = []
     lines: list[tuple[list[float | None], list[float | None], str]] = []
     for a, b in run.links:
@@ -59,11 +60,14 @@ def network(run: RunFiles, accuracies: tuple[float, float], misalignments: float
         lines.append(([ax, bx, None], [ay, by, None], _edge_colour(value, misalignments)))
         text = _describe_link(run, a, b, value)
         spots += [(ax + (bx - ax) * t / 8, ay + (by - ay) * t / 8, text) for t in range(1, 8)]
-    # A rim in the colour of the text keeps pale edges visible on white and dark ones on black.
+    # An outline in the colour of the text keeps pale edges visible on white and dark ones on black.
     width = 5.0 if len(lines) <= 15 else 3.5 if len(lines) <= 60 else 2.0
-    rim = {"x": [x for xs, _, _ in lines for x in xs], "y": [y for _, ys, _ in lines for y in ys]}
+    outline = {
+        "x": [x for xs, _, _ in lines for x in xs],
+        "y": [y for _, ys, _ in lines for y in ys],
+    }
     figure.add_scatter(
-        **rim, mode="lines", hoverinfo="skip", line={"color": INK, "width": width + 1.5}
+        **outline, mode="lines", hoverinfo="skip", line={"color": INK, "width": width + 1.5}
     )
     for xs, ys, colour in lines:
         figure.add_scatter(
@@ -92,7 +96,7 @@ def network(run: RunFiles, accuracies: tuple[float, float], misalignments: float
         y=[places[name][1] for name in run.agents],
         hovertext=[_describe_agent(name, agent) for name, agent in run.agents.items()],
         hoverinfo="text",
-        text=[short(name, 10) if named else "" for name in run.agents],
+        text=[shorten(name, 10) if named else "" for name in run.agents],
         textposition=[_outside(*places[name]) for name in run.agents],
         textfont={"size": 13, "color": INK, "shadow": "auto"},
         cliponaxis=False,
@@ -116,29 +120,30 @@ def network(run: RunFiles, accuracies: tuple[float, float], misalignments: float
     return figure
 
 
-def _describe_link(run: RunFiles, a: str, b: str, misalignment: float | None) -> str:
-    text = f"<b>{escape(a)} — {escape(b)}</b><br>misalignment {number(misalignment)}"
+def _describe_link(run: RunDirectory, a: str, b: str, misalignment: float | None) -> str:
+    text = f"<b>{escape(a)} — {escape(b)}</b><br>misalignment {format_number(misalignment)}"
     for sender, receiver in ((a, b), (b, a)):
         edge = run.edge(sender, receiver)
         text += (
             f"<br>{escape(sender)} → {escape(receiver)}: "
-            f"{number(edge.get('communication_accuracy'))} of {number(edge.get('oracle_accuracy'))}, "
-            f"{size(edge.get('bytes_sent'))}"
+            f"communication {format_number(edge.get('communication_accuracy'))}, "
+            f"oracle {format_number(edge.get('oracle_accuracy'))}, "
+            f"{format_bytes(edge.get('bytes_sent'))}"
         )
     return text
 
 
 def _describe_agent(name: str, agent: Record) -> str:
     text = (
-        f"<b>{escape(name)}</b><br>private {number(agent.get('private_accuracy'))}"
-        f"<br>after communication {number(agent.get('communication_accuracy'))}"
+        f"<b>{escape(name)}</b><br>private {format_number(agent.get('private_accuracy'))}"
+        f"<br>communication {format_number(agent.get('communication_accuracy'))}"
     )
     if "dimension" in agent:
         text += f"<br>latent size {agent['dimension']}"
         text += f"<br>{agent['training_samples']} training samples"
         text += f"<br>{len(agent['neighbours'])} neighbours"
-    if "objective" in agent:  # not in runs of earlier releases
-        text += f"<br>learns by {escape(agent['objective'])}"
+    if "objective" in agent:
+        text += f"<br>objective {escape(agent['objective'])}"
     return text
 
 
@@ -149,7 +154,7 @@ def _edge_colour(value: float | None, limit: float) -> str:
 
 
 def _outside(x: float, y: float) -> str:
-    """Return on which side of a node its name does not lie on edges."""
+    """Return the side of a node on which its name does not cover edges."""
     across = "center" if abs(x) < 0.1 else "right" if x > 0 else "left"
     along = "middle" if abs(y) < 0.8 and across != "center" else "top" if y >= 0 else "bottom"
     return f"{along} {across}"

@@ -1,4 +1,4 @@
-"""Who understands whom: senders in rows, receivers in columns."""
+"""Accuracies by sender (rows) and receiver (columns) as a heat map."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from sheafed.report import style
-from sheafed.report.charts import colour_bar, figure_of, finite
-from sheafed.report.run_reader import Record, RunFiles
-from sheafed.report.style import INK, escape, number, short, size
+from sheafed.report.charts import colour_bar, empty_figure, finite
+from sheafed.report.run_reader import Record, RunDirectory
+from sheafed.report.style import INK, escape, format_bytes, format_number, shorten
 
-View = Literal["communication", "oracle_accuracy", "loss"]
-VIEWS: tuple[View, ...] = ("communication", "oracle_accuracy", "loss")
+Quantity = Literal["communication", "oracle", "gap"]
+QUANTITIES: tuple[Quantity, ...] = ("communication", "oracle", "gap")
 
 
-def accuracy_range(runs: Sequence[RunFiles]) -> tuple[float, float]:
-    """Return one colour range for all accuracies of all runs, so that colours compare."""
+def accuracy_range(runs: Sequence[RunDirectory]) -> tuple[float, float]:
+    """Return one colour range for all accuracies of all runs, so that colours are comparable."""
     values = [a.get("private_accuracy") for run in runs for a in run.agents.values()]
     for run in runs:
         values += [
@@ -29,25 +29,26 @@ def accuracy_range(runs: Sequence[RunFiles]) -> tuple[float, float]:
     return math.floor(min(lowest, 0.9) * 10) / 10, 1.0
 
 
-def loss_limit(runs: Iterable[RunFiles]) -> float:
-    """Return the largest loss or gain against the ceiling, at least 0.05."""
-    losses = finite(loss(edge) for run in runs for edge in run.edges)
-    return max([0.05, *(abs(value) for value in losses)])
+def gap_limit(runs: Iterable[RunDirectory]) -> float:
+    """Return the largest absolute gap between oracle and communication accuracy, at least 0.05."""
+    gaps = finite(oracle_gap(edge) for run in runs for edge in run.edges)
+    return max([0.05, *(abs(value) for value in gaps)])
 
 
-def loss(edge: Mapping[str, Any]) -> float | None:
-    """Return what communication loses to the ceiling; below 0 where it gains."""
-    got, oracle = edge.get("communication_accuracy"), edge.get("oracle_accuracy")
-    return None if got is None or oracle is None else oracle - got
+def oracle_gap(edge: Mapping[str, Any]) -> float | None:
+    """Return oracle minus communication accuracy, if both are known."""
+    communication, oracle = edge.get("communication_accuracy"), edge.get("oracle_accuracy")
+    return None if communication is None or oracle is None else oracle - communication
 
 
-def heatmap(run: RunFiles, view: View, accuracies: tuple[float, float], losses: float) -> go.Figure:
-    """Draw who understands whom: senders in rows, receivers in columns."""
+def heatmap(
+    run: RunDirectory, quantity: Quantity, accuracies: tuple[float, float], gaps: float
+) -> go.Figure:
     names = list(run.agents)
-    cells = [[_cell(run, sender, receiver, view) for receiver in names] for sender in names]
+    cells = [[_cell(run, sender, receiver, quantity) for receiver in names] for sender in names]
     ticks = {
         "tickvals": list(range(len(names))),
-        "ticktext": [short(name) for name in names],
+        "ticktext": [shorten(name) for name in names],
         "showgrid": False,
         "showline": False,
         "zeroline": False,
@@ -57,15 +58,15 @@ def heatmap(run: RunFiles, view: View, accuracies: tuple[float, float], losses: 
         "tickfont": {"size": 13 if len(names) <= 20 else 10},
     }
     few = len(names) <= 20
-    figure = figure_of(
+    figure = empty_figure(
         height=470 + (0 if few else 12 * len(names) - 240),
         margin={"l": 10, "r": 10, "t": 30, "b": 75},
     )
     figure.update_layout(meta={"columns": len(names)})
-    scale = style.DIVERGING if view == "loss" else style.ACCURACY
-    low, high = (-losses, losses) if view == "loss" else accuracies
-    title = "ceiling − communication" if view == "loss" else "accuracy"  # noqa: RUF001
-    # Two layers, because a heat map has one colour of text: black on pale cells, white on dark.
+    scale = style.DIVERGING if quantity == "gap" else style.ACCURACY
+    low, high = (-gaps, gaps) if quantity == "gap" else accuracies
+    title = "oracle − communication" if quantity == "gap" else "accuracy"  # noqa: RUF001
+    # Two layers, because a heat map has one text colour: black on pale cells, white on dark ones.
     for ink in ("#000000", "#ffffff"):
         layer = [
             [(v, t) if _ink(v, scale, low, high) == ink else (None, "") for v, t in row]
@@ -74,7 +75,7 @@ def heatmap(run: RunFiles, view: View, accuracies: tuple[float, float], losses: 
         figure.add_heatmap(
             z=[[value for value, _ in row] for row in layer],
             hovertext=[[text for _, text in row] for row in layer],
-            text=[["" if v is None else number(v, 2) for v, _ in row] for row in layer],
+            text=[["" if v is None else format_number(v, 2) for v, _ in row] for row in layer],
             texttemplate="%{text}" if few else None,
             textfont={"color": ink},
             hoverinfo="text",
@@ -87,7 +88,7 @@ def heatmap(run: RunFiles, view: View, accuracies: tuple[float, float], losses: 
             showscale=ink == "#000000",
             colorbar=colour_bar(title, x=0.1, length=0.8),
         )
-    if view != "loss":
+    if quantity != "gap":
         for k in range(len(names)):
             square = {"x0": k - 0.46, "x1": k + 0.46, "y0": k - 0.46, "y1": k + 0.46}
             figure.add_shape(type="rect", **square, line={"color": INK, "width": 2.5})
@@ -103,14 +104,19 @@ def heatmap(run: RunFiles, view: View, accuracies: tuple[float, float], losses: 
     return figure
 
 
-def _cell(run: RunFiles, sender: str, receiver: str, view: View) -> tuple[float | None, str]:
-    """Return the value of a cell and what hovering it tells; nothing where there is no edge."""
+def _cell(
+    run: RunDirectory, sender: str, receiver: str, quantity: Quantity
+) -> tuple[float | None, str]:
+    """Return the value and the hover text of a cell; nothing where there is no edge."""
     if sender == receiver:
-        value = None if view == "loss" else run.agents[sender].get("private_accuracy")
-        return value, f"<b>{escape(sender)}</b>, its own test data<br>private {number(value)}"
+        value = None if quantity == "gap" else run.agents[sender].get("private_accuracy")
+        return (
+            value,
+            f"<b>{escape(sender)}</b>, its own test data<br>private {format_number(value)}",
+        )
     edge = run.edge(sender, receiver)
-    key = "oracle_accuracy" if view == "oracle_accuracy" else "communication_accuracy"
-    return (loss(edge) if view == "loss" else edge.get(key)), _describe_edge(edge)
+    value = oracle_gap(edge) if quantity == "gap" else edge.get(f"{quantity}_accuracy")
+    return value, _describe_edge(edge)
 
 
 def _describe_edge(edge: Record) -> str:
@@ -118,16 +124,16 @@ def _describe_edge(edge: Record) -> str:
         return ""
     return (
         f"<b>{escape(edge['sender'])} → {escape(edge['receiver'])}</b>"
-        f"<br>after communication {number(edge.get('communication_accuracy'))}"
-        f"<br>oracle {number(edge.get('oracle_accuracy'))}"
-        f"<br>lost to the oracle {number(loss(edge))}"
-        f"<br>misalignment {number(edge.get('misalignment'))}"
-        f"<br>sent {size(edge.get('bytes_sent'))}"
+        f"<br>communication {format_number(edge.get('communication_accuracy'))}"
+        f"<br>oracle {format_number(edge.get('oracle_accuracy'))}"
+        f"<br>gap {format_number(oracle_gap(edge))}"
+        f"<br>misalignment {format_number(edge.get('misalignment'))}"
+        f"<br>sent {format_bytes(edge.get('bytes_sent'))}"
     )
 
 
 def _ink(value: float | None, scale: Any, low: float, high: float) -> str:
-    """Return black or white, whichever is easier to read on the colour of a value."""
+    """Return black or white, whichever is more legible on the colour of a value."""
     if value is None or not math.isfinite(value):
         return "#000000"
     place = (value - low) / (high - low)

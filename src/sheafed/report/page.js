@@ -1,17 +1,17 @@
 "use strict";
-// A choice fills the {braces} in the names of figures; then every place draws the figure it names.
+// The choices fill the {braces} in the keys of figures; then every place draws the figure of its key.
 const source = document.getElementById("figures").textContent;
 const form = document.getElementById("choices");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let figures;
 
 function paint() {
-  // The figures hold stand-ins for the colours of the theme.
+  // The figures contain placeholders for the colours of the theme.
   const colours = { "rgb(1,2,3)": "--ink", "rgb(1,2,4)": "--faint", "rgb(1,2,5)": "--card" };
   const theme = getComputedStyle(document.documentElement);
   let text = source;
-  for (const [standIn, name] of Object.entries(colours))
-    text = text.replaceAll(standIn, theme.getPropertyValue(name).trim());
+  for (const [placeholder, name] of Object.entries(colours))
+    text = text.replaceAll(placeholder, theme.getPropertyValue(name).trim());
   figures = JSON.parse(text);
   draw();
 }
@@ -27,7 +27,7 @@ function draw() {
     (place.closest("figure") || place).hidden = !figure;
     place.dataset.shown = key;
     if (!figure) continue;
-    // In narrow cells numbers would be unreadable; hovering still tells them.
+    // Numbers are unreadable in narrow cells; they are still shown on hover.
     if (place.clientWidth / figure.layout.meta?.columns < 32)
       for (const trace of figure.data) delete trace.texttemplate;
     Plotly.react(place, figure.data, figure.layout, {

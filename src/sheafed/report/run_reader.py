@@ -1,4 +1,4 @@
-"""What a run directory holds, read back; also of a run that is still under way."""
+"""Reads run directories, also of runs that have not finished."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """A run as its directory tells it."""
+class RunDirectory:
+    """The contents of a run directory."""
 
     label: str
     finished: bool
-    headline: Record
-    """The figures of `summary.json`; of an unfinished run, those of its latest record."""
+    summary: Record
+    """That of `summary.json`; of an unfinished run, made from its latest record."""
     records: list[Record]
     """The lines of `metrics.jsonl`."""
     agents: dict[str, Record]
     edges: list[Record]
-    """Directed; of an unfinished run without figures, which are written at the end."""
+    """Directed; those of an unfinished run have no metrics, which are written at the end."""
     config: Record | None = None
     ledger: Ledger | None = None
     notes: tuple[str, ...] = field(default=())
-    """What a reader should know before believing the figures."""
+    """Reservations about the numbers, for the reader."""
 
     @property
     def links(self) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ class RunFiles:
         return sorted({_link(edge["sender"], edge["receiver"]) for edge in self.edges})
 
     def edge(self, sender: str, receiver: str) -> Record:
-        """Return what is known of a directed edge."""
+        """Return the metrics of a directed edge, `{}` if there is none."""
         return self._by_pair.get((sender, receiver), {})
 
     @cached_property
@@ -50,15 +50,15 @@ class RunFiles:
         return {(edge["sender"], edge["receiver"]): edge for edge in self.edges}
 
 
-def read_runs(directories: Sequence[str | Path]) -> list[RunFiles]:
-    """Read some run directories, and give each a label that tells it from the others."""
+def read_runs(directories: Sequence[str | Path]) -> list[RunDirectory]:
+    """Read some run directories, and give each a label of its own."""
     paths = [Path(directory) for directory in directories]
     if not paths:
-        raise InputError("there is nothing to report on; give at least one run directory")
+        raise InputError("a report needs at least one run directory, got none")
     places = [path.resolve() for path in paths]
     for place in places:
         if places.count(place) > 1:
-            raise InputError(f"{place} was given twice; give every run once")
+            raise InputError(f"{place} is given twice; give every run once")
     names = [place.name for place in places]
     return [
         read_run(path, place.name if names.count(place.name) == 1 else str(path))
@@ -66,14 +66,13 @@ def read_runs(directories: Sequence[str | Path]) -> list[RunFiles]:
     ]
 
 
-def read_run(directory: str | Path, label: str | None = None) -> RunFiles:
-    """Read one run directory."""
+def read_run(directory: str | Path, label: str | None = None) -> RunDirectory:
     path = Path(directory)
     label = label or path.resolve().name
     if not ((path / METRICS).is_file() or (path / SUMMARY).is_file()):
         raise ReportError(
-            f"{path} is no run: it has neither {METRICS} nor {SUMMARY}; give a directory that "
-            "`sheafed run ... --out DIRECTORY` has written"
+            f"{path} is not a run directory: it has neither {METRICS} nor {SUMMARY}; give a "
+            "directory that `sheafed run ... --out DIRECTORY` has written"
         )
     records = _read_lines(path / METRICS)
     config = _read_object(path / CONFIG)
@@ -84,7 +83,7 @@ def read_run(directory: str | Path, label: str | None = None) -> RunFiles:
     rounds = max(checkpoint.get("rounds", 0), records[-1].get("round", 0) if records else 0)
     if summary is not None and rounds <= summary.get("rounds", 0):
         _check_summary(path / SUMMARY, summary)
-        return RunFiles(
+        return RunDirectory(
             label,
             True,
             summary,
@@ -95,17 +94,17 @@ def read_run(directory: str | Path, label: str | None = None) -> RunFiles:
             ledger,
             tuple(notes),
         )
-    notes.insert(0, "This run has not ended: what is measured per edge is written when it does.")
+    notes.insert(0, "This run has not finished: metrics per edge are written at its end.")
     last = records[-1] if records else {}
     agents, edges = _network(checkpoint, last)
-    headline = _so_far(config, checkpoint, last, ledger)
-    return RunFiles(label, False, headline, records, agents, edges, config, ledger, tuple(notes))
+    summary = _partial_summary(config, checkpoint, last, ledger)
+    return RunDirectory(label, False, summary, records, agents, edges, config, ledger, tuple(notes))
 
 
-def _so_far(
+def _partial_summary(
     config: Record | None, checkpoint: Record, last: Record, ledger: Ledger | None
 ) -> Record:
-    """Return the headline figures of a run without a summary."""
+    """Return what is known of the summary before a run has finished."""
     config = config or {}
     identity = checkpoint.get("identity", {})
     sent = {} if ledger is None else {"bytes_sent": ledger.bytes_sent()}
@@ -130,7 +129,7 @@ def _network(checkpoint: Record, last: Record) -> tuple[dict[str, Record], list[
 
 def _read_checkpoint(path: Path, notes: list[str]) -> Record:
     if not path.is_file():
-        notes.append(f"There is no {path.name} in the directory, so the ledger is not shown.")
+        notes.append(f"The ledger is not shown: there is no {path.name} in the directory.")
         return {}
     try:
         return load_checkpoint(path)
@@ -150,7 +149,7 @@ def _ledger(checkpoint: Record, notes: list[str]) -> Ledger | None:
 
 
 def _read_lines(path: Path) -> list[Record]:
-    """Read a line of JSON per record; the last one may be only half there, as after a crash."""
+    """Read a line of JSON per record; after a crash the last line may be incomplete."""
     if not path.is_file():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
@@ -171,7 +170,7 @@ def _parse(content: bytes, place: str) -> Record:
             f"{place} is damaged, it is not JSON ({problem}); run the experiment again"
         ) from problem
     if not isinstance(value, dict):
-        raise ReportError(f"{place} should hold a JSON object, it holds {value!r:.60}")
+        raise ReportError(f"{place} must be a JSON object, got {value!r:.60}")
     return value
 
 
@@ -179,7 +178,7 @@ def _check_summary(path: Path, summary: Record) -> None:
     missing = [key for key in ("method", "epochs", "agents", "edges") if key not in summary]
     if missing:
         raise ReportError(
-            f"{path} is not the summary of a run: it lacks {', '.join(missing)}; give a directory "
+            f"{path} is not the summary of a run: {', '.join(missing)} missing; give a directory "
             "that `sheafed run` has written"
         )
 

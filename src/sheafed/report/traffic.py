@@ -8,23 +8,21 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from sheafed.report import style
-from sheafed.report.charts import AXIS, bars
-from sheafed.report.run_reader import RunFiles
-from sheafed.report.style import escape, short, size
-from sheafed.transport.ledger import Traffic
+from sheafed.report.charts import AXIS, empty_bar_chart
+from sheafed.report.style import escape, format_bytes, shorten
+from sheafed.transport.ledger import Ledger, Traffic
 
 BINS = 240
-"""Bars at most."""
+"""The largest number of bars."""
 
 
-def traffic_by_edge(run: RunFiles) -> go.Figure:
-    """Draw the bytes of every directed edge, payload and headers apart."""
-    traffic = {} if run.ledger is None else run.ledger.per_edge()
+def traffic_by_edge(ledger: Ledger) -> go.Figure:
+    traffic = ledger.per_edge()
     order = sorted(traffic, key=lambda edge: sum(traffic[edge][1:]))
-    labels = [f"{short(a, 10)} → {short(b, 10)}" for a, b in order]
-    texts = [f"<b>{escape(a)} → {escape(b)}</b><br>{_parts(traffic[a, b])}" for a, b in order]
-    figure = bars(height=90 + 22 * max(3, len(order)), barmode="stack")
-    for name, colour, parts in _parts_of([traffic[edge] for edge in order]):
+    labels = [f"{shorten(a, 10)} → {shorten(b, 10)}" for a, b in order]
+    texts = [f"<b>{escape(a)} → {escape(b)}</b><br>{_describe(traffic[a, b])}" for a, b in order]
+    figure = empty_bar_chart(height=90 + 22 * max(3, len(order)), barmode="stack")
+    for name, colour, parts in _stacks([traffic[edge] for edge in order]):
         figure.add_bar(
             x=parts,
             y=list(range(len(order))),
@@ -40,10 +38,10 @@ def traffic_by_edge(run: RunFiles) -> go.Figure:
     return figure
 
 
-def traffic_by_round(run: RunFiles) -> go.Figure:
-    """Draw the bytes of every round; of a long run, means over as many rounds as a bar holds."""
-    traffic = {} if run.ledger is None else run.ledger.per_round()
-    last = max(traffic, default=0)
+def traffic_by_round(ledger: Ledger) -> go.Figure:
+    """Draw the bytes of every round; in a long run each bar is the mean of several rounds."""
+    traffic = ledger.per_round()
+    last = max(traffic)
     width = math.ceil((last + 1) / BINS)
     bins: dict[int, list[int]] = {}
     for round, counted in traffic.items():
@@ -52,11 +50,11 @@ def traffic_by_round(run: RunFiles) -> go.Figure:
     sums = [Traffic(*total) for total in bins.values()]
     spans = [min(width, last + 1 - k * width) for k in bins]
     texts = [
-        f"<b>{_rounds(k * width, span)}</b><br>{_parts(total)}"
+        f"<b>{_rounds(k * width, span)}</b><br>{_describe(total)}"
         for k, span, total in zip(bins, spans, sums, strict=True)
     ]
-    figure = bars(height=330, barmode="stack")
-    for name, colour, parts in _parts_of(sums):
+    figure = empty_bar_chart(height=330, barmode="stack")
+    for name, colour, parts in _stacks(sums):
         figure.add_bar(
             x=[1 + k * width + (span - 1) / 2 for k, span in zip(bins, spans, strict=True)],
             y=[part / span for part, span in zip(parts, spans, strict=True)],
@@ -72,14 +70,14 @@ def traffic_by_round(run: RunFiles) -> go.Figure:
     return figure
 
 
-def _parts(total: Traffic) -> str:
+def _describe(total: Traffic) -> str:
     return (
-        f"payload {size(total.payload_bytes)}<br>headers {size(total.header_bytes)}"
+        f"payload {format_bytes(total.payload_bytes)}<br>headers {format_bytes(total.header_bytes)}"
         f"<br>{total.messages} messages"
     )
 
 
-def _parts_of(totals: Sequence[Traffic]) -> list[tuple[str, str, list[float]]]:
+def _stacks(totals: Sequence[Traffic]) -> list[tuple[str, str, list[float]]]:
     return [
         ("payload", style.PAYLOAD, [total.payload_bytes / 2**20 for total in totals]),
         ("headers", style.HEADERS, [total.header_bytes / 2**20 for total in totals]),
