@@ -84,7 +84,7 @@ def test_senders_are_understood_and_understand_nobody(whole: Path) -> None:
 def test_the_report_shows_them(whole: Path) -> None:
     content = page([read_run(whole)])
     for words in ("VICReg, no head", "cross_entropy", "nothing, it is frozen"):
-        assert f"learns by {words}" in content
+        assert f"objective {words}" in content
 
 
 def test_weights_on_disk(whole: Path) -> None:
