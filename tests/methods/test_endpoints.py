@@ -16,16 +16,15 @@ from sheafed.methods import IdentityMaps, NoWhitening
 from sheafed.methods.endpoints import (
     EdgeEndpoint,
     PlainEndpoint,
-    SharedSolver,
     TransportEndpoint,
     endpoint_state,
     homogeneous_endpoint,
     load_endpoint_state,
     plain_endpoint,
-    solve,
     strict_endpoint,
 )
 from sheafed.methods.node import Node
+from sheafed.methods.procrustes_solver import SharedSolver, solve
 from sheafed.seeds import secret_stream
 from sheafed.training.train import handshake, one_round
 from sheafed.transport import decode, encode

@@ -68,7 +68,7 @@ def test_what_is_understood_is_what_align_sends(whitening: str) -> None:
         found = nodes[receiver].interpret(nodes[sender].transmit(z, receiver), sender)
         expected = alignment.send(z, sender, receiver)
         torch.testing.assert_close(found, expected, atol=2e-3, rtol=1e-3)
-    fits = {(f.head, f.tail): f.residual for f in alignment.report().edges}
+    fits = {(f.head, f.tail): f.misalignment for f in alignment.report().edges}
     assert evaluate(nodes).misalignment == pytest.approx(fits, rel=1e-3)
 
 

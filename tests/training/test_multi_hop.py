@@ -14,10 +14,10 @@ from sheafed.training import Run, train
 from sheafed.training.multi_hop import (
     composed_map,
     direct_map,
+    find_path,
     mismatches,
     path_holonomy,
-    relay,
-    route,
+    path_link,
 )
 from tests.helpers.federations import EDGES, METHODS, agents, pilots, simple_agent, start
 
@@ -79,12 +79,12 @@ def test_neighbours_talk_directly_even_if_a_detour_promises_more() -> None:
     run.nodes[worst.tail].endpoints[worst.head].map = (
         -run.nodes[worst.tail].endpoints[worst.head].map
     )
-    assert route(run.nodes, *worst) == list(worst)
+    assert find_path(run.nodes, *worst) == list(worst)
     z = latents(run, worst.head)
     sent = run.nodes[worst.head].transmit(z, worst.tail)
     assert torch.equal(run.send(z, *worst), run.nodes[worst.tail].interpret(sent, worst.head))
     with pytest.raises(UnknownAgentError, match="'z'"):
-        route(run.nodes, "z", "a")
+        find_path(run.nodes, "z", "a")
 
 
 def test_the_mismatch_is_the_residual_in_the_smaller_space(run: Run) -> None:
@@ -114,9 +114,9 @@ DIAMOND = [("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")]
 
 def test_the_route_avoids_the_smaller_stalk() -> None:
     run = run_of(SheafFRL(pilots_per_round=24, maps=ALL), (6, 1, 6, 6), DIAMOND)
-    assert route(run.nodes, "a", "d") == ["a", "c", "d"]
+    assert find_path(run.nodes, "a", "d") == ["a", "c", "d"]
     z = latents(run, "a")
-    assert torch.equal(run.send(z, "a", "d"), relay(run.nodes, z, ["a", "c", "d"]))
+    assert torch.equal(run.send(z, "a", "d"), path_link(run.nodes, ["a", "c", "d"])(z))
     assert not torch.allclose(run.send(z, "a", "d"), run.send(z, "a", "d", ["a", "b", "d"]))
 
 

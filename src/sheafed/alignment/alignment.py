@@ -22,6 +22,7 @@ from sheafed.alignment.report import AlignmentReport, EdgeFit
 from sheafed.errors import DtypeError, UnknownAgentError
 from sheafed.linalg.checks import FLOATING
 from sheafed.linalg.whitening import Whitening
+from sheafed.sheaf.latent_link import LatentLink
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
 Array = NDArray[np.float32] | NDArray[np.float64] | Tensor
@@ -56,13 +57,21 @@ class Alignment:
         head. A single latent `(d_sender,)` works too. Between agents that are not neighbours the
         latents take the path of least misalignment.
         """
-        path = self.path(sender, receiver)
+        link = self.link(sender, receiver)
         given = as_tensor(f"the latents of {sender!r}", z)
         rows = given[None] if given.ndim == 1 else given
-        white = self.whitenings[sender].whiten(rows.double())
-        coloured = self.whitenings[receiver].colour(self.sheaf.transport_along(white, path))
-        result = coloured.reshape(*given.shape[:-1], coloured.shape[-1]).to(given.dtype)
+        read = link(rows.double())
+        result = read.reshape(*given.shape[:-1], read.shape[-1]).to(given.dtype)
         return result if isinstance(z, Tensor) else result.numpy()
+
+    def link(self, sender: str, receiver: str) -> LatentLink:
+        """Return the way that `send` takes, in float64."""
+        path = self.path(sender, receiver)
+        return LatentLink(
+            self.whitenings[sender].whiten,
+            (lambda white: self.sheaf.transport_along(white, path),),
+            self.whitenings[receiver].colour,
+        )
 
     def path(self, sender: str, receiver: str) -> list[str]:
         """Return the path from sender to receiver with the least sum of misalignments."""

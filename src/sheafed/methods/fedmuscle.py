@@ -139,7 +139,7 @@ class FedMuscleNode(PostHocNode):
         with torch.set_grad_enabled(self.method.penalty > 0):
             self._own = selection.pool(self.pilot_latents(selection.indices, round))
         for j in self.neighbours:
-            latents = self.apply_channel(self._own.detach(), j, round, "latents")
+            latents = self.link_to(j, round, "latents").carry(self._own.detach())
             yield Message(ROUND, round, self.name, j, {"latents": latents})
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from sheafed.methods.local_steps import encode_pilots, local_loss
 from sheafed.methods.whitening import WhiteningLayer
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import generator
+from sheafed.sheaf.latent_link import LatentLink, Stage
 from sheafed.transport.message import Message, TensorSpec, check_message
 
 PROTOCOL_VERSION = 1
@@ -62,9 +63,8 @@ class Node(ABC):
     """The program of one agent.
 
     A round is `send`, then `receive` with whatever has arrived: a message that did not is absent.
-    Before the first round the neighbours shake hands (`hello`, `meet`). `transmit` and `interpret`
-    are what the training was for: the two sides of sending a latent to a neighbour, and `forward`
-    is what an agent between two others does.
+    Before the first round the neighbours shake hands (`hello`, `finish_handshake`). `transmit` and
+    `interpret` are what the training is for: the two sides of sending a latent to a neighbour.
     """
 
     neighbours_may_change: bool = False
@@ -198,40 +198,37 @@ class Node(ABC):
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Fit maps after training; nothing for methods that learn them."""
 
-    def transmit(self, z: Tensor, neighbour: str) -> Tensor:
-        """Return what a neighbour receives when own latents `(n, d_i)` are sent to it.
+    def link_to(self, neighbour: str, *moment: int | str, channel: bool = True) -> LatentLink:
+        """Return the sending half of the link to a neighbour.
 
-        If its channel is noisy the noise is always the same: it follows from the run's seed and
-        the two names.
+        Args:
+            neighbour: the receiver.
+            moment: the round and the name of what is sent, which decide the noise of the channel.
+                Without one, as at inference, the noise is always the same: it follows from the
+                run's seed and the two names.
+            channel: False leaves the channel out.
         """
-        return self.apply_channel(
-            self.endpoints[neighbour].outgoing(self.whitening.eval()(z)), neighbour
+        stages: list[Stage] = [self.endpoints[neighbour].outgoing]
+        noisy = self.channel if channel else None
+        if noisy is not None and not (moment and noisy.when == "inference"):
+            purpose = (self.name, neighbour, *moment, "channel")
+            stages.append(lambda sent: noisy.carry(sent, generator(self.context.seed, *purpose)))
+        return LatentLink(whiten=lambda z: self.whitening.eval()(z), stages=tuple(stages))
+
+    def link_from(self, neighbour: str) -> LatentLink:
+        """Return the receiving half of the link from a neighbour."""
+        return LatentLink(
+            stages=(self.endpoints[neighbour].incoming,),
+            colour=lambda white: self.whitening.eval().colour(white),
         )
+
+    def transmit(self, latents: Tensor, neighbour: str) -> Tensor:
+        """Return what a neighbour receives when own latents `(n, d_i)` are sent to it."""
+        return self.link_to(neighbour)(latents)
 
     def interpret(self, received: Tensor, neighbour: str) -> Tensor:
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
-        return self.whitening.eval().colour(self.endpoints[neighbour].incoming(received))
-
-    def apply_channel(self, sent: Tensor, neighbour: str, *moment: int | str) -> Tensor:
-        """Return what the channel to a neighbour makes of what is sent.
-
-        Args:
-            sent: latents as they leave.
-            neighbour: who receives them.
-            moment: the round and the name of what is sent, which decide the noise; none at
-                inference.
-        """
-        channel = self.channel
-        if channel is None or (moment and channel.when == "inference"):
-            return sent
-        return channel.carry(
-            sent, generator(self.context.seed, self.name, neighbour, *moment, "channel")
-        )
-
-    def forward(self, received: Tensor, sender: str, receiver: str) -> Tensor:
-        """Return what leaves for one neighbour when what another transmitted is passed on to it."""
-        carried = self.endpoints[receiver].outgoing(self.endpoints[sender].incoming(received))
-        return self.apply_channel(carried, receiver)
+        return self.link_from(neighbour)(received)
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""

@@ -53,7 +53,7 @@ class PostHocNode(Node):
         self._fit_whitening(pilots)
         self._white = self.zca(pilots)
         for j in self.neighbours:
-            latents = self.apply_channel(self._white, j, round, ALIGNMENT)
+            latents = self.link_to(j, round, ALIGNMENT).carry(self._white)
             yield Message(ALIGNMENT, round, self.name, j, {"latents": latents})
 
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:

@@ -36,12 +36,12 @@ def transmitted(
     Exact, as agents send them, or noised like pilots: what if they did.
     """
     latents, _ = node.agent.encode_samples(samples)
-    if noise is None:
-        return node.transmit(latents, neighbour)
-    white = node.whitening.eval()(latents)
-    stream = noise_stream(node.context.secret, node.name, "private", 0, white)
-    sent = node.endpoints[neighbour].outgoing(noise.release(white, stream))
-    return node.apply_channel(sent, neighbour)
+    link = node.link_to(neighbour)
+    white = link.whiten(latents)
+    if noise is not None:
+        stream = noise_stream(node.context.secret, node.name, "private", 0, white)
+        white = noise.release(white, stream)
+    return link.carry(white)
 
 
 @torch.no_grad()

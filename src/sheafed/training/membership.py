@@ -147,8 +147,7 @@ def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, r
     edges = [newcomer.edge(j) for j in hosts]
     for way in (edges, [(tail, head) for head, tail in edges]):
         for sender, receiver in way:
-            latents = nodes[sender].endpoints[receiver].outgoing(white[sender])
-            latents = nodes[sender].apply_channel(latents, receiver, round, ALIGNMENT)
+            latents = nodes[sender].link_to(receiver, round, ALIGNMENT).carry(white[sender])
             transport.send([Message(ALIGNMENT, round, sender, receiver, {"latents": latents})])
         transport.barrier(round, ALIGNMENT)
         for sender, receiver in way:

@@ -22,7 +22,7 @@ from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 from sheafed.training.metadata import AgentMetadata
-from sheafed.training.multi_hop import relay, route
+from sheafed.training.multi_hop import find_path, path_link
 from sheafed.transport.ledger import Ledger
 
 Record = dict[str, Any]
@@ -111,6 +111,7 @@ class Run:
                 rotations.setdefault(edge, torch.eye(len(v)).to(v))
         return NetworkSheaf(self.graph, dims, maps, rotations or None)
 
+    @torch.no_grad()
     def send(
         self, latents: Tensor, sender: str, receiver: str, path: Sequence[str] | None = None
     ) -> Tensor:
@@ -120,10 +121,10 @@ class Run:
         `sheafed.training.multi_hop`), and all along a path that is given.
         """
         self._need_all_maps()
-        way = list(route(self.nodes, sender, receiver) if path is None else path)
+        way = list(find_path(self.nodes, sender, receiver) if path is None else path)
         if not way or (way[0], way[-1]) != (sender, receiver):
             raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")
-        return relay(self.nodes, latents, way)
+        return path_link(self.nodes, way)(latents)
 
     def _need_all_maps(self) -> None:
         elsewhere = sorted(set(self.profiles) - set(self.nodes))

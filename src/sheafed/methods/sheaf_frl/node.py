@@ -147,13 +147,13 @@ class SheafFRLNode(Node):
             with self.agent.inference():
                 probabilities = predict_proba(self.agent.head, read)
         for j in neighbours:
-            endpoint = self.endpoints[j]
-            latents = self.apply_channel(endpoint.outgoing(released), j, round, "latents")
+            latents = self.link_to(j, round, "latents").carry(released)
             of_all = None
             if released_all is not None:
-                of_all = self.apply_channel(endpoint.outgoing(released_all), j, round, "all")
+                of_all = self.link_to(j, round, "all").carry(released_all)
             tensors = self.codec.pack(latents=latents, probabilities=probabilities, all=of_all)
-            yield Message(ROUND, round, self.name, j, tensors, {IN_FRAME: endpoint.in_frame})
+            fields = {IN_FRAME: self.endpoints[j].in_frame}
+            yield Message(ROUND, round, self.name, j, tensors, fields)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Refit the maps, then take the gradient step of eq. theta_update_Q.
