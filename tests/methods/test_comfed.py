@@ -161,7 +161,7 @@ def test_only_projected_class_means_and_counts_cross_the_wire(method: ComFed) ->
         shapes = {name: tuple(t.shape) for name, t in message.tensors.items()}
         assert shapes == {"prototypes": (CLASSES, R), "counts": (CLASSES,)}
         assert message.fields == {}
-    assert training.wire.transport.ledger.payload_bytes() == len(sent) * CLASSES * (R * 4 + 8)
+    assert training.recorder.transport.ledger.payload_bytes() == len(sent) * CLASSES * (R * 4 + 8)
 
 
 @pytest.mark.parametrize("method", BOTH)
@@ -170,7 +170,7 @@ def test_lost_messages_are_left_out(method: ComFed) -> None:
         noisy(MIXED), PAIR, method, drop=lambda m: m.kind == "round" and m.sender == "b"
     ).run(7)
     own = training.nodes["a"].prototypes
-    last = training.wire.of_round(4 if method.every == "epoch" else 6)["a", "b"].tensors
+    last = training.recorder.of_round(4 if method.every == "epoch" else 6)["a", "b"].tensors
     assert torch.equal(own.aggregate[own.known], last["prototypes"][own.known])
     training.run(5)
     assert np.isfinite([log["loss"] for log in training.logs]).all()

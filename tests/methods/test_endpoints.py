@@ -414,7 +414,7 @@ def test_the_shared_solver_gives_what_solve_gives_and_solves_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counting = CountingSolver()
-    monkeypatch.setattr("sheafed.methods.endpoints.solve", counting)
+    monkeypatch.setattr("sheafed.methods.procrustes_solver.solve", counting)
     shared, previous = SharedSolver(), torch.eye(9, 5)
     problems = [normal(seed, 9, 5) for seed in range(6)]
     for m in problems:
@@ -458,7 +458,7 @@ def test_sharing_changes_nothing_and_keeps_nothing(
     dims: tuple[int, ...], privacy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = CountingSolver()
-    monkeypatch.setattr("sheafed.methods.endpoints.solve", counting)
+    monkeypatch.setattr("sheafed.methods.procrustes_solver.solve", counting)
     found = []
     for solver in (SharedSolver(), solve):
         agents = [agent(name, d) for name, d in zip("abc", dims, strict=True)]

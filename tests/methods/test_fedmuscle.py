@@ -128,13 +128,13 @@ def test_representations_are_sent_in_alignment_epochs_only() -> None:
             chosen = pilots()[node.policy.select(round).indices]
             expected = node.agent.encoder(chosen)
         training.run(1)
-        sent = training.wire.of_round(round)
+        sent = training.recorder.of_round(round)
         assert bool(sent) == (round in (4, 5, 10, 11))
         if sent:
             assert set(sent["a", "b"].tensors) == {"latents"}
             assert sent["a", "b"].fields == {}
             torch.testing.assert_close(sent["a", "b"].tensors["latents"], expected)
-    assert training.wire.transport.ledger.payload_bytes() == 4 * 2 * K * 5 * 4
+    assert training.recorder.transport.ledger.payload_bytes() == 4 * 2 * K * 5 * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

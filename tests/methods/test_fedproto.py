@@ -49,8 +49,8 @@ def test_prototypes_are_the_class_means_over_the_epoch() -> None:
     assert training.sent() == []
     assert training.penalties() == []
     for node in training.nodes.values():
-        training.wire.transport.send(node.send(EPOCH))
-    sent = training.wire.of_round(EPOCH)
+        training.recorder.transport.send(node.send(EPOCH))
+    sent = training.recorder.of_round(EPOCH)
     for (sender, _), message in sent.items():
         own = training.nodes[sender].agent
         data = own.data.train
@@ -142,7 +142,7 @@ def test_only_class_means_and_counts_cross_the_wire(method: FedProto) -> None:
         assert shapes == {"prototypes": (CLASSES, 5), "counts": (CLASSES,)}
         assert message.fields == {}
         assert not message.tensors["prototypes"].requires_grad
-    assert training.wire.transport.ledger.payload_bytes() == len(sent) * CLASSES * (5 * 4 + 8)
+    assert training.recorder.transport.ledger.payload_bytes() == len(sent) * CLASSES * (5 * 4 + 8)
 
 
 @pytest.mark.parametrize("method", BOTH)
@@ -156,7 +156,7 @@ def test_lost_messages_are_left_out(method: FedProto) -> None:
     training.run(7)
     own = training.nodes["a"].prototypes
     if method.aggregation == "mean":
-        sent = training.wire.of_round(4)["a", "b"].tensors
+        sent = training.recorder.of_round(4)["a", "b"].tensors
         assert torch.equal(own.aggregate[own.known], sent["prototypes"][own.known])
     training.run(5)
     assert np.isfinite([log["loss"] for log in training.logs]).all()

@@ -129,7 +129,7 @@ def test_exact_pilots_are_shown_to_nobody() -> None:
     nodes, _ = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE), MIXED)
     assert [list(PeerEvaluator(node, 1).show_pilots()) for node in nodes.values()] == [[], [], []]
     assert evaluate(nodes).misalignment == {}
-    with pytest.raises(InputError, match="do not show their pilots"):
+    with pytest.raises(InputError, match="add noise to their pilots"):
         mismatches(nodes)
     exact, _ = first_rounds(SheafFRL(pilots_per_round=24), MIXED)
     assert len(evaluate(exact).misalignment) == 3

@@ -298,7 +298,7 @@ def test_only_projections_cross_the_wire() -> None:
         assert message.fields == {}
         assert not message.tensors["projection"].requires_grad
     per_edge = {(m.sender, m.receiver): 0 for m in sent}
-    for row in training.wire.transport.ledger.rows():
+    for row in training.recorder.transport.ledger.rows():
         if row.kind == "round":
             per_edge[row.sender, row.receiver] += row.payload_bytes
     assert per_edge == {(i, j): 2 * 4 * int(0.05 * min(n[i], n[j])) for i in n for j in n if i != j}

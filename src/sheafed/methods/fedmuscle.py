@@ -76,7 +76,7 @@ class FedMuscle:
             raise InputError(f"alignment must be 'average' or 'pairwise', got {self.alignment!r}")
         if isinstance(self.pilots_per_round, int) and self.pilots_per_round < 2:
             raise InputError(
-                f"contrast needs at least 2 pilots per round, got {self.pilots_per_round}"
+                f"pilots_per_round must be at least 2 for a contrast, got {self.pilots_per_round}"
             )
         NonCooperative(self.whitening, self.shrinkage)
 
