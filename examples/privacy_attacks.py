@@ -1,7 +1,7 @@
-"""What leaks from what agents transmit, and what noise on the pilots does about it.
+"""Attacks on what agents transmit, and the effect of noise on the pilots.
 
-Three agents train on the digits. Whoever knows the pilots, as every agent does, then learns to turn
-ada's latents back into images, and tries to tell which images an agent was trained on.
+Three agents train on digits. An attacker that knows the pilots, as every agent does, then learns to
+turn ada's latents back into images, and tries to tell which images an agent was trained on.
 """
 
 import argparse
@@ -26,7 +26,7 @@ for e in (64, 16, 4):  # noise averages out over rounds, so maps should remember
 
 
 def train(method, seed, epochs):
-    """Return the run, what was heard of ada's pilots on both edges, and a classifier of images."""
+    """Return the run, ada's pilots as observed on both edges, and a classifier of images."""
     torch.manual_seed(seed)
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
@@ -40,29 +40,29 @@ def train(method, seed, epochs):
         agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
     spies = [privacy.Eavesdropper("ada", j) for j in ("bo", "cy")]
     wire = LocalTransport(list(SIZES), tap=lambda data: [spy(data) for spy in spies])
-    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "exchange": wire}
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "transport": wire}
     run = sheafed.train(agents, combinations(SIZES, 2), method, images[pilots], **options)
     classifier = LogisticRegression(max_iter=1000).fit(images[spare], labels[spare])
-    return run, [spy.pilots(run.nodes["ada"]) for spy in spies], classifier
+    return run, [spy.pilot_latents(run.nodes["ada"]) for spy in spies], classifier
 
 
-def probe(run, heard, classifier, noise=None):
-    """Return how well agents understand each other, and how well the attacks on them do."""
+def attack(run, observed, classifier, noise=None):
+    """Return the communication accuracy, and the success of the attacks."""
     ada, bo, labels = run.nodes["ada"], run.nodes["bo"], run.agents["ada"].data.test.targets
-    spied = privacy.invert(ada, "bo", heard, noise=noise)
+    spied = privacy.invert_as_eavesdropper(ada, "bo", observed, noise=noise)
     read = privacy.invert_as_neighbour(ada, bo, noise=noise)
     nodes = run.nodes.values()
-    accuracies = [privacy.understood(*pair, noise) for pair in permutations(nodes, 2)]
-    by_latents = [privacy.membership_by_latents(n, n.neighbours[0], noise=noise) for n in nodes]
-    by_probabilities = [privacy.membership_by_probabilities(node) for node in nodes]
+    accuracies = [privacy.communication_accuracy(*pair, noise) for pair in permutations(nodes, 2)]
+    by_latents = [privacy.membership_from_latents(n, n.neighbours[0], noise=noise) for n in nodes]
+    by_probabilities = [privacy.membership_from_probabilities(node) for node in nodes]
     return {
         "accuracy": np.mean(accuracies),
         "error, spy": spied.error,
-        "recognised": classifier.score(spied.guesses, labels),
+        "recognised": classifier.score(spied.reconstructions, labels),
         "error, bo": read.error,
-        "recognised ": classifier.score(read.guesses, labels),
+        "recognised ": classifier.score(read.reconstructions, labels),
         "AUC, latents": np.mean([m.auc for m in by_latents]),
-        "AUC, distillation": np.mean([m.auc for m in by_probabilities]),
+        "AUC, probabilities": np.mean([m.auc for m in by_probabilities]),
         "TPR at 1 %": np.mean([m.tpr for m in by_probabilities]),
     }
 
@@ -72,13 +72,13 @@ def main(epochs=30, seed=0):
     rows = {}
     for name, method in METHODS.items():
         run, (to_bo, to_cy), classifier = train(method, seed, epochs)
-        rows[name] = probe(run, to_bo, classifier)
-        if name == "strict":  # whoever cannot pair what is sent to bo with pilots, only to cy
-            rows["strict, other edge"] = probe(run, to_cy, classifier)
+        rows[name] = attack(run, to_bo, classifier)
+        if name == "strict":  # the attacker observes the edge to cy, not the one to bo
+            rows["strict, other edge"] = attack(run, to_cy, classifier)
         if name == "epsilon 64":  # and if private latents were noised like pilots?
-            rows["epsilon 64 on all"] = probe(run, to_bo, classifier, method.noise)
-        if budget := privacy.spent(run.nodes["ada"], run.rounds):
-            print(f"{name}: a pilot {budget.pilot:.0f}, the agent {budget.agent:.0f} in all")
+            rows["epsilon 64 on all"] = attack(run, to_bo, classifier, method.noise)
+        if loss := privacy.privacy_loss(run.nodes["ada"], run.rounds):
+            print(f"{name}: a pilot {loss.pilot:.0f}, the agent {loss.agent:.0f} in all")
     table = rich.table.Table("", *rows["standard"])
     for name, row in rows.items():
         table.add_row(name, *(f"{value:.3f}" for value in row.values()))

@@ -1,4 +1,4 @@
-"""What an eavesdropper gathers, and what the noise of a transcript adds up to."""
+"""What an eavesdropper observes, and the privacy loss of a whole transcript."""
 
 import pytest
 import torch
@@ -11,17 +11,17 @@ from sheafed.methods import GaussianNoise
 from sheafed.pilots.policies import PrototypePilots
 from sheafed.privacy import (
     Eavesdropper,
-    invert,
+    communication_accuracy,
+    invert_as_eavesdropper,
     invert_as_neighbour,
     logistic_attack,
-    membership_by_latents,
-    membership_by_probabilities,
+    membership_from_latents,
+    membership_from_probabilities,
+    privacy_loss,
     relative_error,
-    spent,
     threshold_attack,
     train_decoder,
-    transmitted,
-    understood,
+    transmitted_latents,
 )
 from sheafed.transport import LocalTransport, decode
 
@@ -78,14 +78,14 @@ def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(quantisatio
                 latents = latents * message.tensors["scale of latents"][:, None]
             for index, row in zip(node.policy.select(message.round).indices, latents, strict=True):
                 rows.setdefault(int(index), []).append(row)
-    known, means = spy.pilots(node)
+    known, means = spy.pilot_latents(node)
     assert known.tolist() == sorted(rows)
     assert len(known) < PILOTS
     for index, row in zip(known.tolist(), means, strict=True):
         torch.testing.assert_close(row, torch.stack(rows[index]).mean(0))
 
 
-def test_the_eavesdropper_hears_of_all_pilots_where_all_are_sent() -> None:
+def test_the_eavesdropper_observes_all_pilots_where_all_are_sent() -> None:
     seen: list[bytes] = []
     spy = Eavesdropper("b", "a", last=1)
 
@@ -99,101 +99,101 @@ def test_the_eavesdropper_hears_of_all_pilots_where_all_are_sent() -> None:
     expected = last.tensors["all"].clone()
     chosen = node.policy.select(last.round).indices
     expected[chosen] = (expected[chosen] + last.tensors["latents"]) / 2
-    known, means = spy.pilots(node)
+    known, means = spy.pilot_latents(node)
     assert known.tolist() == list(range(PILOTS))
     torch.testing.assert_close(means, expected)
 
 
-def test_an_eavesdropper_that_heard_nothing_says_so() -> None:
+def test_an_eavesdropper_without_messages_is_an_error() -> None:
     run = pair(SheafFRL(pilots_per_round=PER_ROUND))
     with pytest.raises(EmptyInputError, match="from 'a' to 'b'"):
-        Eavesdropper("a", "b").pilots(run.nodes["a"])
+        Eavesdropper("a", "b").pilot_latents(run.nodes["a"])
     spy = Eavesdropper("a", "b")
     run = pair(SheafFRL(pilots_per_round=PrototypePilots(torch.arange(PILOTS) % 4, seed=0)), spy)
     with pytest.raises(InputError, match="prototype"):
-        spy.pilots(run.nodes["a"])
+        spy.pilot_latents(run.nodes["a"])
 
 
-def test_what_is_spent_counts_rows_and_releases() -> None:
+def test_the_privacy_loss_counts_rows_and_releases() -> None:
     run = pair(SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, exchange_every=2))
     node = run.nodes["a"]
     times = [0] * PILOTS
     for round in (0, 2, 4, 6):
         for index in node.policy.select(round).indices.tolist():
             times[index] += 1
-    found = spent(node, ROUNDS)
+    found = privacy_loss(node, ROUNDS)
     assert (found.release, found.delta) == (3.0, 1e-5)
     assert found.pilot == pytest.approx(epsilon_of(NOISE.mu * max(times) ** 0.5, 1e-5))
     assert found.agent == pytest.approx(epsilon_of(NOISE.mu * (4 * PER_ROUND) ** 0.5, 1e-5))
     assert found.release < found.pilot < found.agent
 
 
-def test_sending_all_pilots_is_spending_too() -> None:
+def test_sending_all_pilots_adds_to_the_privacy_loss() -> None:
     method = SheafFRL(
         pilots_per_round=PER_ROUND, noise=NOISE, maps=MapPolicy(every=4, source="all")
     )
-    found = spent(pair(method).nodes["b"], ROUNDS)
+    found = privacy_loss(pair(method).nodes["b"], ROUNDS)
     rows = ROUNDS * PER_ROUND + 3 * PILOTS  # fits in rounds 0, 3 and 7
     assert found.agent == pytest.approx(epsilon_of(NOISE.mu * rows**0.5, 1e-5))
 
 
-def test_probabilities_leave_the_agent_unprotected_and_exact_latents_everything() -> None:
+def test_without_noise_or_with_distillation_there_is_no_bound() -> None:
     distilling = pair(
         SheafFRL(pilots_per_round=PER_ROUND, noise=NOISE, distillation=Distillation())
     )
-    assert spent(distilling.nodes["a"], ROUNDS).agent is None
-    assert spent(pair(SheafFRL(pilots_per_round=PER_ROUND)).nodes["a"], ROUNDS) is None
+    assert privacy_loss(distilling.nodes["a"], ROUNDS).agent is None
+    assert privacy_loss(pair(SheafFRL(pilots_per_round=PER_ROUND)).nodes["a"], ROUNDS) is None
 
 
 @pytest.fixture(scope="module")
-def overheard():
+def observed():
     spy = Eavesdropper("a", "b")
     run = pair(SheafFRL(pilots_per_round=PILOTS, privacy="strict"), spy)
-    return run, run.nodes["a"], spy.pilots(run.nodes["a"])
+    return run, run.nodes["a"], spy.pilot_latents(run.nodes["a"])
 
 
-def test_private_latents_leave_exact_unless_noised(overheard) -> None:
-    _, node, _ = overheard
+def test_private_latents_leave_exact_unless_noised(observed) -> None:
+    _, node, _ = observed
     latents = node.agent.encode(node.agent.data.test.inputs).detach()
     white = node.whitening.eval()(latents)
-    exact = transmitted(node, node.agent.data.test, "b")
+    exact = transmitted_latents(node, node.agent.data.test, "b")
     torch.testing.assert_close(exact, white @ node.endpoints["b"].map.mT)
-    noised = transmitted(node, node.agent.data.test, "b", NOISE)
+    noised = transmitted_latents(node, node.agent.data.test, "b", NOISE)
     short = white * (NOISE.bound(4) / white.norm(dim=1, keepdim=True)).clamp(max=1)
     noise = (noised @ node.endpoints["b"].map - short).flatten()
     assert float(noise.std()) == pytest.approx(NOISE.scale(4), rel=0.2)
 
 
-def test_the_probes_attack_what_is_transmitted(overheard) -> None:
-    run, node, heard = overheard
+def test_the_attacks_use_what_is_transmitted(observed) -> None:
+    run, node, observed_pilots = observed
     train_set, test_set = node.agent.data.train, node.agent.data.test
-    found = invert(node, "b", heard)
+    found = invert_as_eavesdropper(node, "b", observed_pilots)
     average = node.context.pilots.inputs.mean(0)
-    assert found.error == relative_error(found.guesses, test_set.inputs, average)
+    assert found.error == relative_error(found.reconstructions, test_set.inputs, average)
     assert found.error < 1  # four of five numbers, seen through twenty pilots
     reader = run.nodes["b"]
     decoder = train_decoder(reader.pilot_latents().detach(), normal(9, PILOTS, 5))
-    as_read = reader.interpret(transmitted(node, test_set, "b"), "a")
-    assert torch.equal(invert_as_neighbour(node, reader).guesses, decoder(as_read))
-    classes = reader.agent.head(as_read).argmax(-1)
+    received = reader.interpret(transmitted_latents(node, test_set, "b"), "a")
+    assert torch.equal(invert_as_neighbour(node, reader).reconstructions, decoder(received))
+    classes = reader.agent.head(received).argmax(-1)
     right = float((classes == test_set.targets).double().mean())
-    assert understood(node, reader) == right == run.evaluation.communication["a", "b"]
-    sent = (transmitted(node, samples, "b") for samples in (train_set, test_set))
-    assert membership_by_latents(node, "b") == logistic_attack(*sent)
+    assert communication_accuracy(node, reader) == right == run.evaluation.communication["a", "b"]
+    sent = (transmitted_latents(node, samples, "b") for samples in (train_set, test_set))
+    assert membership_from_latents(node, "b") == logistic_attack(*sent)
     sure = [
         node.agent.head(node.agent.encode(s.inputs)).softmax(-1).max(-1).values.detach()
         for s in (train_set, test_set)
     ]
-    assert membership_by_probabilities(node) == threshold_attack(*sure)
+    assert membership_from_probabilities(node) == threshold_attack(*sure)
 
 
-def test_what_cannot_be_attacked_is_named(overheard) -> None:
-    run, node, heard = overheard
+def test_what_cannot_be_attacked_is_named(observed) -> None:
+    run, node, observed_pilots = observed
     whole = node.agent
     for missing, attack in (
-        ("no head", lambda: membership_by_probabilities(node)),
-        ("no head to evaluate", lambda: understood(run.nodes["b"], node)),
-        ("no test samples", lambda: invert(node, "b", heard)),
+        ("no head", lambda: membership_from_probabilities(node)),
+        ("no head to evaluate", lambda: communication_accuracy(run.nodes["b"], node)),
+        ("no test samples", lambda: invert_as_eavesdropper(node, "b", observed_pilots)),
     ):
         data = {"train": (normal(0, 16, 5), torch.arange(16) % 2)}
         node.agent = Agent("a", whole.encoder, None, data=data)

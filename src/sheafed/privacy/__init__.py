@@ -1,34 +1,38 @@
-"""What leaks: attacks on what agents transmit, and how much privacy noise leaves."""
+"""Attacks on what agents transmit, and accounting of differential privacy."""
 
-from sheafed.privacy.accounting import Spent, spent
+from sheafed.privacy.accounting import PrivacyLoss, privacy_loss
 from sheafed.privacy.attacks import (
     Inversion,
-    invert,
+    communication_accuracy,
+    invert_as_eavesdropper,
     invert_as_neighbour,
-    membership_by_latents,
-    membership_by_probabilities,
-    transmitted,
-    understood,
+    membership_from_latents,
+    membership_from_probabilities,
+    transmitted_latents,
 )
 from sheafed.privacy.eavesdropping import Eavesdropper
 from sheafed.privacy.inversion import Decoder, relative_error, train_decoder
-from sheafed.privacy.membership_inference import Membership, logistic_attack, threshold_attack
+from sheafed.privacy.membership_inference import (
+    MembershipInference,
+    logistic_attack,
+    threshold_attack,
+)
 
 __all__ = [
     "Decoder",
     "Eavesdropper",
     "Inversion",
-    "Membership",
-    "Spent",
-    "invert",
+    "MembershipInference",
+    "PrivacyLoss",
+    "communication_accuracy",
+    "invert_as_eavesdropper",
     "invert_as_neighbour",
     "logistic_attack",
-    "membership_by_latents",
-    "membership_by_probabilities",
+    "membership_from_latents",
+    "membership_from_probabilities",
+    "privacy_loss",
     "relative_error",
-    "spent",
     "threshold_attack",
     "train_decoder",
-    "transmitted",
-    "understood",
+    "transmitted_latents",
 ]

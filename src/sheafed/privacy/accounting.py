@@ -1,4 +1,4 @@
-r"""How much privacy the noise of a training has left, from one release to the whole transcript."""
+"""Differential privacy of the noise in a training, from one release to the whole transcript."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from sheafed.methods.sheaf_frl.node import SheafFRLNode
 
 
 @dataclass(frozen=True)
-class Spent:
-    """The epsilons, all at one delta, of what an agent has sent in training."""
+class PrivacyLoss:
+    """The epsilons, at one delta, of what an agent has sent in training."""
 
     release: float
-    """Of one pilot's white latent in one message: what was asked for."""
+    """Of one pilot's white latent in one message: the epsilon of `GaussianNoise`."""
     pilot: float
-    """Of the latents of that pilot that was sent most often, in all its releases.
+    """Of all releases of the pilot that was sent most often.
 
-    Given all that is sent of the other pilots, on which it has an influence by batch statistics
-    and the gluing penalty: that is not counted here.
+    Conditional on everything sent about the other pilots; its influence on them by batch statistics
+    and the gluing penalty is not counted.
     """
     agent: float | None
-    """Of everything about the agent, its training data included, in the whole transcript.
+    """Of the whole transcript, with respect to everything about the agent, its data included.
 
-    Two agents that differ in all latents of all rounds differ in no more than this. None with
-    class probabilities: they come from a head that no noise covers.
+    It bounds the difference between two agents that differ in all latents of all rounds. None with
+    distillation: the class probabilities that it sends carry no noise.
     """
     delta: float
 
 
-def spent(node: SheafFRLNode, rounds: int) -> Spent | None:
-    """Return what an agent's noise amounts to after some rounds; None if it adds none.
+def privacy_loss(node: SheafFRLNode, rounds: int) -> PrivacyLoss | None:
+    """Return the privacy loss of an agent after some rounds; None if it adds no noise.
 
-    Neighbours do not count: they all get the same noise, only turned. Rounds that were repeated
-    after a crash do, if the latents had become others: they are releases of their own.
+    The number of neighbours does not count: all get the same noise, rotated. Rounds that are
+    repeated after a crash with other latents are additional releases, which are not counted here.
     """
     method, noise = node.method, node.method.noise
     if noise is None:
@@ -49,7 +49,7 @@ def spent(node: SheafFRLNode, rounds: int) -> Spent | None:
         if node.fits.sends_all(round):
             times += 1
             rows += len(times)
-    return Spent(
+    return PrivacyLoss(
         release=noise.epsilon,
         pilot=epsilon_of(composed(noise.mu, int(times.max())), noise.delta),
         agent=None

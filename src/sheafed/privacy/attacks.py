@@ -1,4 +1,4 @@
-"""The attacks on one trained agent, from what it transmits to a neighbour."""
+"""Attacks on a trained agent, from what it transmits to a neighbour."""
 
 from __future__ import annotations
 
@@ -14,26 +14,30 @@ from sheafed.methods.node import Node
 from sheafed.methods.sheaf_frl.distillation import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream
 from sheafed.privacy.inversion import relative_error, train_decoder
-from sheafed.privacy.membership_inference import Membership, logistic_attack, threshold_attack
+from sheafed.privacy.membership_inference import (
+    MembershipInference,
+    logistic_attack,
+    threshold_attack,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Inversion:
-    """What an attacker makes of an agent's private samples."""
+    """An attacker's reconstruction of an agent's private samples."""
 
-    guesses: Tensor
+    reconstructions: Tensor
     """`(n, ...)`, of the agent's test samples, in their order."""
     error: float
-    """See `relative_error`: 0 all is known, 1 nothing."""
+    """See `relative_error`: 0 is a perfect reconstruction, 1 is no better than the mean pilot."""
 
 
 @torch.no_grad()
-def transmitted(
+def transmitted_latents(
     node: Node, samples: Samples, neighbour: str, noise: GaussianNoise | None = None
 ) -> Tensor:
-    """Return the latents of private samples as they leave for a neighbour.
+    """Return the latents of private samples as a neighbour receives them.
 
-    Exact, as agents send them, or noised like pilots: what if they did.
+    Agents send them without noise; `noise` shows the effect of treating them like pilots.
     """
     latents, _ = node.agent.encode_samples(samples)
     link = node.link_to(neighbour)
@@ -45,87 +49,92 @@ def transmitted(
 
 
 @torch.no_grad()
-def understood(node: Node, reader: Node, noise: GaussianNoise | None = None) -> float:
-    """Return how many of an agent's test samples a neighbour classifies: what noise costs."""
-    samples = _test_samples(node)
+def communication_accuracy(
+    sender: Node, receiver: Node, noise: GaussianNoise | None = None
+) -> float:
+    """Return the receiver's accuracy on the sender's test samples, with noise on their latents."""
+    samples = _test_samples(sender)
     targets = samples.batch(torch.arange(len(samples))).targets
-    read = reader.interpret(transmitted(node, samples, reader.name, noise), node.name)
-    return accuracy(reader, read, targets, of=node.name)
+    received = transmitted_latents(sender, samples, receiver.name, noise)
+    latents = receiver.interpret(received, sender.name)
+    return accuracy(receiver, latents, targets, of=sender.name)
 
 
-def invert(
+def invert_as_eavesdropper(
     node: Node,
     neighbour: str,
-    heard: tuple[Tensor, Tensor],
+    observed: tuple[Tensor, Tensor],
     *,
     noise: GaussianNoise | None = None,
     seed: int = 0,
 ) -> Inversion:
-    """Let an attacker that knows the pilots decode an agent's test samples.
+    """Decode an agent's test samples with a decoder learnt from eavesdropped pilots.
 
     Args:
-        node: the agent's program, after training.
-        neighbour: to whom it sends them.
-        heard: which pilots the attacker has heard of, and their latents (`Eavesdropper.pilots`).
-        noise: on the private latents, if there is any.
+        node: the agent's node, after training.
+        neighbour: the receiver of the samples.
+        observed: the indices of pilots and their latents, from `Eavesdropper.pilot_latents`.
+        noise: on the private latents, if any.
         seed: of the decoder.
     """
-    known, latents = heard
+    known, latents = observed
     pilots = node.context.pilots.of(node.name)
     decoder = train_decoder(latents, pilots[known], seed=seed)
-    return _judged(node, decoder(transmitted(node, _test_samples(node), neighbour, noise)), pilots)
+    received = transmitted_latents(node, _test_samples(node), neighbour, noise)
+    return _inversion(node, decoder(received), pilots)
 
 
 def invert_as_neighbour(
-    node: Node, reader: Node, *, noise: GaussianNoise | None = None, seed: int = 0
+    node: Node, neighbour: Node, *, noise: GaussianNoise | None = None, seed: int = 0
 ) -> Inversion:
-    """Let the neighbour that an agent talks to decode its test samples.
+    """Decode an agent's test samples with a decoder of the neighbour that receives them.
 
-    It reads them by its map, as it does to classify them, and decodes them by what it knows of its
-    own encoder, to which no noise was added: whatever the protocol, a map that serves the one
-    purpose serves the other.
+    The neighbour maps them into its own latent space, as it does to classify them, and decodes them
+    with a decoder of its own encoder, learnt without noise. No protocol prevents that: a map that
+    is good enough to classify is good enough to decode.
 
     Args:
-        node: the agent's program, after training.
-        reader: the neighbour's.
-        noise: on the private latents, if there is any.
+        node: the agent's node, after training.
+        neighbour: the neighbour's node.
+        noise: on the private latents, if any.
         seed: of the decoder.
     """
-    pilots = reader.context.pilots.of(reader.name)
+    pilots = neighbour.context.pilots.of(neighbour.name)
     with torch.no_grad():
-        own = reader.pilot_latents()
+        own = neighbour.pilot_latents()
     decoder = train_decoder(own, pilots, seed=seed)
-    received = transmitted(node, _test_samples(node), reader.name, noise)
-    return _judged(node, decoder(reader.interpret(received, node.name)), pilots)
+    received = transmitted_latents(node, _test_samples(node), neighbour.name, noise)
+    return _inversion(node, decoder(neighbour.interpret(received, node.name)), pilots)
 
 
-def membership_by_latents(
+def membership_from_latents(
     node: Node, neighbour: str, *, noise: GaussianNoise | None = None, seed: int = 0
-) -> Membership:
-    """Tell training from test samples by the latents that leave (`logistic_attack`)."""
+) -> MembershipInference:
+    """Distinguish training from test samples by their transmitted latents (`logistic_attack`)."""
     both = (node.agent.data.train, _test_samples(node))
-    return logistic_attack(*(transmitted(node, s, neighbour, noise) for s in both), seed=seed)
+    sent = (transmitted_latents(node, samples, neighbour, noise) for samples in both)
+    return logistic_attack(*sent, seed=seed)
 
 
-def membership_by_probabilities(node: Node) -> Membership:
-    """Tell training from test samples by how sure the agent's own head is of their class.
+def membership_from_probabilities(node: Node) -> MembershipInference:
+    """Distinguish training from test samples by the confidence of the agent's head.
 
-    For an agent that would give class probabilities of private samples as it does of pilots.
+    It applies to an agent that sends class probabilities of private samples, not only of pilots.
     """
     if node.agent.head is None:
         raise InputError(f"agent {node.name!r} has no head, so it has no class probabilities")
     with node.agent.inference():
-        members, others = (
+        members, non_members = (
             predict_proba(node.agent.head, node.agent.encode_samples(samples)[0]).amax(-1)
             for samples in (node.agent.data.train, _test_samples(node))
         )
-    return threshold_attack(members, others)
+    return threshold_attack(members, non_members)
 
 
-def _judged(node: Node, guesses: Tensor, pilots: Tensor) -> Inversion:
-    private = _test_samples(node)
-    truth = private.batch(torch.arange(len(private))).inputs
-    return Inversion(guesses, relative_error(guesses, truth, pilots.mean(0)))
+def _inversion(node: Node, reconstructions: Tensor, pilots: Tensor) -> Inversion:
+    samples = _test_samples(node)
+    inputs = samples.batch(torch.arange(len(samples))).inputs
+    return Inversion(reconstructions, relative_error(reconstructions, inputs, pilots.mean(0)))
 
 
 def _test_samples(node: Node) -> Samples:

@@ -1,4 +1,4 @@
-"""An eavesdropper that knows the pilots, as every agent does."""
+"""An eavesdropper on one edge that knows the pilots, as every agent does."""
 
 from __future__ import annotations
 
@@ -15,41 +15,45 @@ from sheafed.transport.message import Message
 
 
 class Eavesdropper:
-    """Remembers what crossed one edge lately: `LocalTransport(names, tap=eavesdropper)`.
+    """Records the latest messages of a directed edge: `LocalTransport(names, tap=eavesdropper)`.
 
     Args:
-        sender: whose messages.
-        receiver: to whom.
-        last: how many messages are remembered. Encoders move little late in training, so the more
-            releases of a pilot are averaged, the less of their noise is left.
+        sender: of the edge.
+        receiver: of the edge.
+        last: the number of messages kept. Encoders change little late in training, so averaging
+            more releases of a pilot leaves less of their noise.
     """
 
     def __init__(self, sender: str, receiver: str, last: int = 50) -> None:
         self._edge = (sender, receiver)
-        self._heard: deque[Message] = deque(maxlen=last)
+        self._messages: deque[Message] = deque(maxlen=last)
 
     def __call__(self, data: bytes) -> None:
-        """Take note of a message."""
+        """Record an encoded message if it is of this edge and of a round."""
         message = decode(data)
         if message.kind == ROUND and (message.sender, message.receiver) == self._edge:
-            self._heard.append(message)
+            self._messages.append(message)
 
-    def pilots(self, node: SheafFRLNode) -> tuple[Tensor, Tensor]:
-        """Return which pilots were heard of, `(n,)`, and the mean of what was, `(n, width)`.
+    def pilot_latents(self, node: SheafFRLNode) -> tuple[Tensor, Tensor]:
+        """Return the indices of observed pilots `(n,)` and their mean latents `(n, width)`.
 
         Args:
-            node: the sender's program. Only what all agents know of it is read: how pilots are
-                selected and how numbers are packed.
+            node: the sender's node. Only public parts are used: how pilots are selected and how
+                latents are encoded.
         """
-        if not self._heard:
-            raise EmptyInputError(f"nothing was heard from {self._edge[0]!r} to {self._edge[1]!r}")
+        if not self._messages:
+            raise EmptyInputError(
+                f"no message was recorded from {self._edge[0]!r} to {self._edge[1]!r}"
+            )
         total = node.context.pilots.total
-        sums = torch.zeros(total, self._heard[0].tensors["latents"].shape[1], dtype=node.dtype)
+        sums = torch.zeros(total, self._messages[0].tensors["latents"].shape[1], dtype=node.dtype)
         counts = torch.zeros(total, 1, dtype=node.dtype)
-        for message in self._heard:
+        for message in self._messages:
             selection = node.policy.select(message.round)
             if selection.groups is not None:
-                raise InputError("prototype pilots are means of inputs: there is none to pair with")
+                raise InputError(
+                    "prototype pilots cannot be inverted: their latents are means over inputs"
+                )
             tensors = node.codec.unpack(message, "latents", "all").tensors
             sums[selection.indices] += tensors["latents"]
             counts[selection.indices] += 1

@@ -1,4 +1,4 @@
-"""Inversion: a decoder, learnt from public pilots and their latents, is turned on private ones."""
+"""Inversion: a decoder learnt from public pilots and their latents, applied to private latents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sheafed.linalg.checks import check_matrix
 from sheafed.seeds import generator
 
 HELD_OUT = 0.2
-"""The fraction of pilots that decides when the attacker stops training."""
+"""The fraction of pilots by which the best epoch is chosen."""
 
 
 class Decoder(nn.Module):
@@ -36,7 +36,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Return the inputs that the latents seem to come from."""
+        """Reconstruct inputs `(n, ...)` from latents `(n, d)`."""
         offset: Tensor = self.layers((latents - self.mean) / self.deviation)
         return self.average + offset.reshape(-1, *self.average.shape)
 
@@ -44,12 +44,12 @@ class Decoder(nn.Module):
 def train_decoder(
     latents: Tensor, inputs: Tensor, *, seed: int = 0, epochs: int = 200, hidden: int = 256
 ) -> Decoder:
-    """Learn to undo an encoder from pairs of what it sent and what it had encoded.
+    """Learn to invert an encoder from pairs of transmitted latents and inputs.
 
-    Adam on the squared error; of all epochs the best on held-out pilots is kept.
+    Adam on the squared error; the epoch with the least error on held-out pilots is kept.
 
     Args:
-        latents: `(n, d)`, of pilots, as they crossed the wire.
+        latents: `(n, d)`, of pilots, as they were transmitted.
         inputs: `(n, ...)`, the pilots.
         seed: of weights and order.
         epochs: over the pilots.
@@ -58,7 +58,7 @@ def train_decoder(
     check_matrix("latents", latents)
     if len(latents) != len(inputs) or len(inputs) < 10:
         raise ShapeError(
-            f"a decoder needs a latent for each of at least 10 inputs, got {len(latents)} latents "
+            f"a decoder needs at least 10 inputs and as many latents, got {len(latents)} latents "
             f"and {len(inputs)} inputs"
         )
     stream = generator(seed, "decoder")
@@ -83,11 +83,15 @@ def train_decoder(
     return decoder.requires_grad_(False)
 
 
-def relative_error(guess: Tensor, truth: Tensor, average: Tensor) -> float:
-    """Return the squared error of a guess over that of always guessing the average pilot.
+def relative_error(reconstructions: Tensor, inputs: Tensor, mean_pilot: Tensor) -> float:
+    """Return the squared error of reconstructions relative to that of the mean pilot.
 
-    0: the inputs are known; 1: no more than before the attack.
+    0 is a perfect reconstruction, 1 is no better than the mean pilot.
     """
-    if guess.shape != truth.shape:
-        raise ShapeError(f"the guess is {tuple(guess.shape)}, the truth {tuple(truth.shape)}")
-    return float((guess - truth).square().sum() / (average - truth).square().sum())
+    if reconstructions.shape != inputs.shape:
+        raise ShapeError(
+            f"reconstructions and inputs must have the same shape, got "
+            f"{tuple(reconstructions.shape)} and {tuple(inputs.shape)}"
+        )
+    error = (reconstructions - inputs).square().sum()
+    return float(error / (mean_pilot - inputs).square().sum())

@@ -17,62 +17,65 @@ from sheafed.seeds import permutation
 
 
 @dataclass(frozen=True)
-class Membership:
-    """How well an attack tells members from others; guessing has `auc` 0.5 and `tpr` `fpr`."""
+class MembershipInference:
+    """The success of an attack; guessing has an `auc` of 0.5 and a `tpr` equal to `fpr`."""
 
     auc: float
-    """The probability that a random member scores above a random other."""
+    """The probability that a random member scores higher than a random non-member."""
     tpr: float
-    """The share of members that is found while at most `fpr` of the others is accused."""
+    """The true positive rate at a false positive rate of at most `fpr`."""
     fpr: float
     members: int
-    others: int
+    non_members: int
 
 
-def threshold_attack(members: Tensor, others: Tensor, fpr: float = 0.01) -> Membership:
-    """Judge an attack that calls members what scores high, e.g. the confidence of a head.
+def threshold_attack(
+    members: Tensor, non_members: Tensor, fpr: float = 0.01
+) -> MembershipInference:
+    """Evaluate an attack by a threshold on a score, e.g. the confidence of a head.
 
     Args:
         members: scores `(n,)` of training samples.
-        others: scores `(m,)` of samples that were not trained on.
-        fpr: the share of others that may be accused. With m below 1/fpr it is none.
+        non_members: scores `(m,)` of other samples.
+        fpr: the false positive rate allowed. With m < 1/fpr no false positive is.
     """
     check_fraction("fpr", fpr)
-    n, m = len(members), len(others)
+    n, m = len(members), len(non_members)
     if not n or not m:
-        raise EmptyInputError(f"an attack needs members and others, got {n} and {m}")
-    ranks = rankdata(np.concatenate([members.double().numpy(), others.double().numpy()]))
+        raise EmptyInputError(f"an attack needs members and non-members, got {n} and {m}")
+    ranks = rankdata(np.concatenate([members.double().numpy(), non_members.double().numpy()]))
     auc = (ranks[:n].sum() - n * (n + 1) / 2) / (n * m)
-    accused = int(fpr * m + 1e-9)
-    threshold = others.double().sort(descending=True).values[min(accused, m - 1)]
-    found = float((members.double() > threshold).double().mean()) if accused < m else 1.0
-    return Membership(float(auc), found, fpr, n, m)
+    allowed = int(fpr * m + 1e-9)
+    threshold = non_members.double().sort(descending=True).values[min(allowed, m - 1)]
+    tpr = float((members.double() > threshold).double().mean()) if allowed < m else 1.0
+    return MembershipInference(float(auc), tpr, fpr, n, m)
 
 
 def logistic_attack(
-    members: Tensor, others: Tensor, *, seed: int = 0, fpr: float = 0.01
-) -> Membership:
-    """Judge an attacker that knows half of the members and learns to tell them from others.
+    members: Tensor, non_members: Tensor, *, seed: int = 0, fpr: float = 0.01
+) -> MembershipInference:
+    """Evaluate an attacker that knows half of the members and learns to recognise the others.
 
-    Logistic regression on the features `(n, d)` and their squares, fitted to one half and tried on
-    the other, and the other way round; both halves are scored by who has not seen them.
+    Logistic regression on the features `(n, d)` and their squares, fitted on one half and tested on
+    the other, and vice versa, so that no sample is scored by a model that was fitted on it.
     """
     halves = [
-        [x[rows] for rows in permutation(len(x), seed, "membership", who).chunk(2)]
-        for who, x in enumerate((members, others))
+        [x[rows] for rows in permutation(len(x), seed, "membership", group).chunk(2)]
+        for group, x in enumerate((members, non_members))
     ]
     if any(len(parts) < 2 for parts in halves):
         raise EmptyInputError(
-            f"both halves need members and others, got {len(members)} and {len(others)}"
+            "an attack needs at least two members and two non-members, got "
+            f"{len(members)} and {len(non_members)}"
         )
     scores: tuple[list[float], list[float]] = ([], [])
-    for fitted, tried in ((0, 1), (1, 0)):
+    for fitted, tested in ((0, 1), (1, 0)):
         x = np.concatenate([_features(parts[fitted]) for parts in halves])
         y = np.repeat([1, 0], [len(parts[fitted]) for parts in halves])
         balanced = LogisticRegression(C=0.1, max_iter=1000, class_weight="balanced")
         attacker = make_pipeline(StandardScaler(), balanced).fit(x, y)
-        for found, parts in zip(scores, halves, strict=True):
-            found += list(attacker.decision_function(_features(parts[tried])))
+        for collected, parts in zip(scores, halves, strict=True):
+            collected += list(attacker.decision_function(_features(parts[tested])))
     return threshold_attack(Tensor(scores[0]), Tensor(scores[1]), fpr)
 
 
