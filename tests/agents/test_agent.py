@@ -538,3 +538,16 @@ def test_an_objective_with_parameters_is_trained_clipped_and_kept() -> None:
 def test_inputs_that_the_encoder_cannot_take_are_named() -> None:
     with pytest.raises(InputError, match=r"'a'.*float64 of shape \(2, 6\)"):
         Agent("a", nn.Linear(6, 3), data=torch.zeros(4, 6, dtype=torch.float64))
+
+
+def test_latents_are_recorded_while_the_context_is_open_and_afterwards_not() -> None:
+    one, inputs = agent(), data()[0]
+    with one.record_latents() as outer:
+        first = one.encode(inputs)
+        with suppress(ZeroDivisionError), one.record_latents() as inner:
+            second = one.encode(inputs[:3])
+            raise ZeroDivisionError
+    one.encode(inputs)
+    assert len(outer) == 2
+    assert outer[0] is first
+    assert outer[1] is inner[0] is second

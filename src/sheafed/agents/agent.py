@@ -97,6 +97,7 @@ class Agent:
         self.frozen = frozen or not encoder.state_dict()
         if self.frozen:
             encoder.eval().requires_grad_(False)
+        self._latent_records: list[list[Tensor]] = []
         self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
         self.dimension = self._infer_dimension()
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
@@ -128,7 +129,18 @@ class Agent:
                 f"for {len(inputs)} inputs, expected ({len(inputs)}, {self.dimension}); its "
                 "latent size may not change"
             )
+        for record in self._latent_records:
+            record.append(latents)
         return latents
+
+    @contextmanager
+    def record_latents(self) -> Iterator[list[Tensor]]:
+        """Collect what `encode` returns, e.g. to an objective, while the context is open."""
+        self._latent_records.append([])
+        try:
+            yield self._latent_records[-1]
+        finally:
+            self._latent_records.pop()
 
     @contextmanager
     def inference(self) -> Iterator[None]:

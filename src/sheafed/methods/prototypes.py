@@ -7,7 +7,6 @@ themselves, except where a class had a single sample: its mean is that sample.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -149,7 +148,7 @@ def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor,
     agent = node.agent
     batch = agent.next_batch()
     targets = _labels(agent, batch, classes)
-    with _recorded(agent) as encoded:
+    with agent.record_latents() as encoded:
         loss = agent.objective(agent, batch)
     check_loss(node.agent, loss, round, batch)
     for latents in encoded:
@@ -189,20 +188,3 @@ def _labels(agent: Agent, batch: Batch, classes: int) -> Tensor:
             f"{int(targets.min())}..{int(targets.max())}"
         )
     return targets.long()
-
-
-@contextmanager
-def _recorded(agent: Agent) -> Iterator[list[Tensor]]:
-    """Keep what `agent.encode` returns: encoding a batch again would draw other dropout."""
-    encoded: list[Tensor] = []
-    encode = agent.encode
-
-    def recording(inputs: Tensor) -> Tensor:
-        encoded.append(encode(inputs))
-        return encoded[-1]
-
-    agent.encode = recording  # type: ignore[method-assign]
-    try:
-        yield encoded
-    finally:
-        del agent.encode
