@@ -189,5 +189,5 @@ def test_bytes_are_seen_as_fractions() -> None:
     assert torch.equal(batch.inputs, images[[4, 1]].float() / 255)
     assert batch.targets.tolist() == [4, 1]
     assert as_samples(kept) is kept
-    with pytest.raises(DtypeError, match=r"must be bytes, torch.uint8, got torch.float32"):
+    with pytest.raises(DtypeError, match=r"must be torch.uint8, got torch.float32"):
         ByteSamples(INPUTS)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from sheafed import Agent
 from sheafed.errors import InputError, MissingPartError, ShapeError
 from sheafed.models.adapters import (
-    AsImages,
     HuggingFaceEncoder,
+    ImageInputs,
     TimmEncoder,
     load_huggingface,
     load_timm,
@@ -69,27 +69,27 @@ class LikeTransformers(nn.Module):
 
 def test_images_that_fit_are_standardised_alone() -> None:
     x = images(2, 3, 4, 5)
-    made = AsImages((3, 4, 5), (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))(x)
+    made = ImageInputs((3, 4, 5), (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))(x)
     for c, (m, s) in enumerate([(0.1, 0.5), (0.2, 1.0), (0.3, 2.0)]):
         torch.testing.assert_close(made[:, c], (x[:, c] - m) / s)
 
 
 def test_grey_images_are_repeated_and_resized() -> None:
-    made = AsImages((3, 16, 8))(torch.full((2, 1, 8, 8), 0.25))
+    made = ImageInputs((3, 16, 8))(torch.full((2, 1, 8, 8), 0.25))
     assert made.shape == (2, 3, 16, 8)
     torch.testing.assert_close(made, torch.full_like(made, 0.25))
-    assert AsImages((3, 16, 8)).state_dict() == {}
+    assert ImageInputs((3, 16, 8)).state_dict() == {}
 
 
 @pytest.mark.parametrize("shape", [(2, 64), (2, 2, 8, 8)])
 def test_what_is_no_image(shape) -> None:
     with pytest.raises(ShapeError, match="expected images"):
-        AsImages((3, 8, 8))(torch.zeros(shape))
+        ImageInputs((3, 8, 8))(torch.zeros(shape))
 
 
 def test_means_of_other_channels() -> None:
     with pytest.raises(ShapeError, match="mean must have 1 or 3 values"):
-        AsImages((3, 8, 8), (0.1, 0.2))
+        ImageInputs((3, 8, 8), (0.1, 0.2))
 
 
 # timm
@@ -102,7 +102,7 @@ def test_timm_without_its_classifier() -> None:
     latents = encoder(x)
     assert model.seen is not None
     torch.testing.assert_close(
-        model.seen, AsImages((3, 12, 12), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))(x)
+        model.seen, ImageInputs((3, 12, 12), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7))(x)
     )
     torch.testing.assert_close(model.fc(latents), model(model.seen))
     assert Agent("a", encoder, data=x, frozen=True).dimension == 6
@@ -112,7 +112,7 @@ def test_other_preparations() -> None:
     model = LikeTimm()
     assert TimmEncoder(model, nn.Identity())(images(4, 3, 9, 9)).shape == (4, 6)
     model.pretrained_cfg = {"mean": (0,)}
-    with pytest.raises(InputError, match="does not say its input_size, std"):
+    with pytest.raises(InputError, match="lacks input_size, std"):
         TimmEncoder(model)
     with pytest.raises(InputError, match="has no forward_features and no forward_head"):
         TimmEncoder(nn.Linear(3, 3))
@@ -123,7 +123,7 @@ def test_other_preparations() -> None:
 
 def test_images_of_transformers() -> None:
     model = LikeTransformers("pixel_values")
-    encoder = HuggingFaceEncoder(model, prepare=AsImages((3, 8, 8)))
+    encoder = HuggingFaceEncoder(model, prepare=ImageInputs((3, 8, 8)))
     x = images(4, 1, 8, 8)
     expected = model.embed(x.expand(-1, 3, -1, -1)).mean((2, 3))
     torch.testing.assert_close(encoder(x), expected)
@@ -174,7 +174,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, load, n
 def test_timm_itself() -> None:
     pytest.importorskip("timm")
     torch.manual_seed(0)
-    for prepare in (None, AsImages((3, 32, 32))):
+    for prepare in (None, ImageInputs((3, 32, 32))):
         encoder = load_timm("resnet10t", prepare)
         one = Agent("a", encoder, data=images(4, 1, 8, 8), frozen=True)
         assert one.dimension == 512
@@ -201,10 +201,10 @@ def test_transformers_itself(tmp_path) -> None:
     torch.manual_seed(0)
     transformers.ViTModel(config).save_pretrained(tmp_path)
     x = images(4, 1, 8, 8)
-    first, second = (load_huggingface(tmp_path, prepare=AsImages((3, 8, 8))) for _ in range(2))
+    first, second = (load_huggingface(tmp_path, prepare=ImageInputs((3, 8, 8))) for _ in range(2))
     one = Agent("a", first, data=x, frozen=True)
     assert one.dimension == 8
     torch.testing.assert_close(one.encode(x), second.eval()(x))
-    tuned = Agent("b", load_huggingface(tmp_path, prepare=AsImages((3, 8, 8))), data=x)
+    tuned = Agent("b", load_huggingface(tmp_path, prepare=ImageInputs((3, 8, 8))), data=x)
     assert all(module.training for module in tuned.encoder.modules())  # with its dropout
     assert not any(module.training for module in first.modules())

@@ -63,5 +63,5 @@ def test_what_is_refused() -> None:
         ScikitEncoder(PCA(2))
     with pytest.raises(InputError, match=r"a LinearRegression has no transform\(\)"):
         ScikitEncoder(LinearRegression().fit(X, X[:, 0]))
-    with pytest.raises(InputError, match="agent 'a': the encoder cannot take its training inputs"):
+    with pytest.raises(InputError, match="agent 'a': the encoder fails on its training inputs"):
         Agent("a", ScikitEncoder(PCA(2).fit(X)), data=X[:, :5])

@@ -1,6 +1,16 @@
-"""Agents: model, data, objective and randomness of one participant."""
+"""Agents: encoder, head, data, `objectives` and learning-rate schedules (`lr_schedules`)."""
 
+from sheafed.agents import lr_schedules, objectives
 from sheafed.agents.agent import Agent
-from sheafed.agents.samples import Batch, LocalData, Samples
+from sheafed.agents.samples import Batch, ByteSamples, LocalData, Samples, TensorSamples
 
-__all__ = ["Agent", "Batch", "LocalData", "Samples"]
+__all__ = [
+    "Agent",
+    "Batch",
+    "ByteSamples",
+    "LocalData",
+    "Samples",
+    "TensorSamples",
+    "lr_schedules",
+    "objectives",
+]

@@ -1,4 +1,4 @@
-"""One agent: its encoder, head, objective, optimiser, data and randomness, all its own."""
+"""One agent, which shares no state with another."""
 
 from __future__ import annotations
 
@@ -15,45 +15,55 @@ from sheafed.agents.samples import Batch, DataOrder, Samples, as_local_data
 from sheafed.errors import InputError, LatentSizeError, NonFiniteError
 from sheafed.seeds import generator
 
-CHUNK = 128
-"""How many samples are encoded at once: with 1024 the activations of small images take memory that
-the system hands out and zeroes anew each time, and encoding twice as long."""
+ENCODING_BATCH_SIZE = 128
+"""Samples encoded at once: with 1024 the activations of small images take memory that the system
+hands out and zeroes anew each time, and encoding takes twice as long."""
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """Return the optimiser of app:exp_details."""
+    """Return the optimiser of app:exp_details: SGD with momentum and weight decay."""
     return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
 
 
 def _empty_optimizer() -> Optimizer:
-    """Return an optimiser of nothing; torch refuses to make one of no parameters."""
+    """Return an optimiser of an empty parameter: torch refuses one without parameters."""
     return SGD([torch.zeros(0)], lr=0.0)
 
 
 class Agent:
-    """An agent of the network. Nothing has to be subclassed.
+    """One participant of the network: encoder, head, data, objective, optimiser and randomness.
+
+    Nothing has to be subclassed.
+
+    >>> inputs, labels = torch.randn(8, 4), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+    >>> agent = Agent("ada", nn.Linear(4, 5), nn.Linear(5, 3), data=(inputs, labels))
+    >>> agent
+    Agent('ada', d=5, 8 training samples)
+    >>> agent.encode(inputs).shape
+    torch.Size([8, 5])
 
     Args:
         name: unique in the network.
         encoder: any module; its `encode` method is used if it has one, else the call itself.
-            It must give latents `(n, d)`; d is found by a probe.
+            It must give latents `(n, d)`; d is inferred from the first training samples.
         head: any module from latents to class scores, or none.
         data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
-            mapping with `train` and perhaps `validation` and `test`.
-        objective: a callable of agent and batch that gives a scalar loss. If it is a module, e.g.
-            with a decoder, its parameters are trained and kept with the agent's.
-        optimizer: a torch optimiser over the parameters, or a function that makes one of them.
-        batch_size: how many samples a training step sees.
+            mapping with `train` and optionally `validation` and `test`.
+        objective: a function of agent and batch that returns a scalar loss. The parameters of a
+            module, e.g. with a decoder, are trained and checkpointed with the agent's.
+        optimizer: a torch optimiser over the parameters, or a function from parameters to one.
+        batch_size: number of samples in a training step.
         max_grad_norm: bound on the norm of this agent's gradient, if any.
-        lr_schedule: the learning rate of each step, if it is to follow a schedule.
-        frozen: keep the encoder as it is, dropout and batch norm included, for good. Its maps are
-            still fitted, neighbours are still pulled towards it, and a head still learns. An
-            encoder with neither parameters nor buffers is frozen by nature. An agent with nothing
-            to train needs no optimiser and its objective is never called.
-        classes: the names of the classes that labels 0, 1, ... stand for, if they have any.
-            Neighbours that name theirs must name the same.
+        lr_schedule: a function from the step to the learning rate; by default the optimiser's own
+            rate (see `sheafed.agents.lr_schedules`).
+        frozen: never change the encoder, dropout and batch norm included. Its maps are still
+            fitted, neighbours are still pulled towards it, and a head still learns. An encoder
+            with neither parameters nor buffers is always frozen. An agent with nothing to train
+            needs no optimiser and its objective is never called.
+        classes: the names of the classes that labels 0, 1, ... stand for. Neighbours that both
+            name their classes must name the same.
     """
 
     def __init__(
@@ -115,19 +125,19 @@ class Agent:
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def reset_rng(self, seed: int) -> None:
-        """Derive this agent's random streams from a seed, its name and their purpose."""
+        """Start the random streams and the data order anew, derived from the seed and the name."""
         self.steps = 0
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
         self._rng_state = generator(seed, self.name, "noise").get_state()
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return the latents `(n, d)` of some inputs, in whatever mode the encoder is."""
+        """Return the latents `(n, d)` of inputs, in the encoder's current mode."""
         latents = self._encode(inputs)
         if latents.ndim != 2 or latents.shape[-1] != self.dimension:
             raise LatentSizeError(
                 f"agent {self.name!r}: the encoder gave latents of shape {tuple(latents.shape)} "
                 f"for {len(inputs)} inputs, expected ({len(inputs)}, {self.dimension}); its "
-                "latent size may not change"
+                "latent size must not change"
             )
         for record in self._latent_records:
             record.append(latents)
@@ -144,7 +154,7 @@ class Agent:
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """Encode deterministically: dropout off, batch norm on running statistics."""
+        """Put encoder and head into evaluation mode, and back into each module's mode on exit."""
         modules = [m for top in (self.encoder, self.head) if top is not None for m in top.modules()]
         modes = [m.training for m in modules]
         try:
@@ -157,7 +167,7 @@ class Agent:
 
     @contextmanager
     def rng_context(self) -> Iterator[None]:
-        """Let dropout and augmentation draw from this agent's stream, not from a shared one."""
+        """Make torch's global stream this agent's own, e.g. for dropout and augmentation."""
         outside = torch.get_rng_state()
         torch.set_rng_state(self._rng_state)
         try:
@@ -168,18 +178,20 @@ class Agent:
 
     @torch.no_grad()
     def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
-        """Return the latents `(n, d)` of all samples, encoded deterministically, and targets."""
+        """Return the latents `(n, d)` of all samples in evaluation mode, and the targets."""
         latents, targets = [], []
         with self.inference():
-            for start in range(0, len(samples), CHUNK):
-                batch = samples.batch(torch.arange(start, min(start + CHUNK, len(samples))))
+            for start in range(0, len(samples), ENCODING_BATCH_SIZE):
+                batch = samples.batch(
+                    torch.arange(start, min(start + ENCODING_BATCH_SIZE, len(samples)))
+                )
                 latents.append(self.encode(batch.inputs))
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
         return torch.cat(latents), torch.cat(known) if known else None
 
     def next_batch(self) -> Batch:
-        """Return the next training batch of this agent's own order."""
+        """Return the next training batch in this agent's own order."""
         return self.data.train.batch(self.order.next())
 
     def optimizer_step(self, loss: Tensor) -> None:
@@ -189,33 +201,33 @@ class Agent:
         self.apply_gradients()
 
     def zero_grad(self) -> None:
-        """Clear the gradient; between this and `apply_gradients` any losses may go backward.
+        """Clear the gradient; before `apply_gradients` any number of losses may go backward.
 
-        A loss that went forward in inference mode must go backward before the next training-mode
-        pass: that one moves batch norm's running statistics in place, which autograd does not
-        notice, and the earlier pass would get the gradient of other statistics.
+        A loss that was computed in evaluation mode must go backward before the next pass in
+        training mode: that one moves batch norm's running statistics in place, which autograd does
+        not notice, and the earlier pass would get the gradient of other statistics.
         """
-        if self.lr_schedule is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.lr_schedule(self.steps)
         for parameter in self.parameters:  # also those that the optimiser does not own
             parameter.grad = None
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply_gradients(self) -> None:
-        """Clip the accumulated gradient and let the optimiser take it."""
+        """Clip the accumulated gradient and take an optimiser step at the schedule's rate."""
+        if self.lr_schedule is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr_schedule(self.steps)
         if self.max_grad_norm is not None:
             norm = nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
             if not bool(torch.isfinite(norm)):
                 raise NonFiniteError(
                     f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
-                    f"{norm.item()}; lower the learning rate, or look at the data"
+                    f"{norm.item()}; lower the learning rate, or check the data"
                 )
         self.optimizer.step()
         self.steps += 1
 
     def weights(self) -> dict[str, Any]:
-        """Return what a trained agent is used with."""
+        """Return the state of encoder and head."""
         return {
             "encoder": dict(self.encoder.state_dict()),
             "head": None if self.head is None else dict(self.head.state_dict()),
@@ -235,7 +247,7 @@ class Agent:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `state` returned, after `reset_rng` with the same seed."""
+        """Continue from what `state` returned, after `reset_rng` with the same seed."""
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])
@@ -253,7 +265,7 @@ class Agent:
                 latents = self._encode(inputs)
         except (RuntimeError, TypeError, ValueError) as problem:
             raise InputError(
-                f"agent {self.name!r}: the encoder cannot take its training inputs, "
+                f"agent {self.name!r}: the encoder fails on its training inputs, "
                 f"{inputs.dtype} of shape {tuple(inputs.shape)}: {problem}"
             ) from problem
         if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != len(inputs):
@@ -265,7 +277,7 @@ class Agent:
         if not bool(torch.isfinite(latents).all()):
             raise NonFiniteError(
                 f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
-                "data; look at the data and the initial weights"
+                "data; check the data and the initial weights"
             )
         self.dtype = latents.dtype
         return int(latents.shape[-1])

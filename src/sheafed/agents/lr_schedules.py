@@ -13,7 +13,11 @@ LRSchedule = Callable[[int], float]
 
 
 def constant(lipschitz: float) -> LRSchedule:
-    r"""Return $\eta = 1/L$ (thm:main_Q)."""
+    r"""Return $\eta = 1/L$ (thm:main_Q).
+
+    >>> constant(lipschitz=4.0)(100)
+    0.25
+    """
     _positive(lipschitz=lipschitz)
     return lambda t: 1 / lipschitz
 
@@ -38,6 +42,10 @@ def robbins_monro(lipschitz: float, power: float = 0.75, offset: float = 1.0) ->
     r"""Return $\eta_t = \frac1L (1 + t/\mathrm{offset})^{-p}$ (ass:rm_steps).
 
     $\sum \eta_t = \infty$ and $\sum \eta_t^2 < \infty$ exactly for $1/2 < p \le 1$.
+
+    >>> schedule = robbins_monro(lipschitz=1.0, power=1.0)
+    >>> [schedule(t) for t in (0, 1, 3)]
+    [1.0, 0.5, 0.25]
     """
     _positive(lipschitz=lipschitz, offset=offset)
     if not 0.5 < power <= 1:

@@ -1,4 +1,4 @@
-"""An agent's own data: indexable samples, and the order in which training meets them."""
+"""An agent's own data: indexable samples, and their order in training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sheafed.seeds import permutation
 
 
 class Batch(NamedTuple):
-    """Inputs `(n, ...)` and, if there are any, targets `(n, ...)`."""
+    """Inputs `(n, ...)` and, unless unlabelled, targets `(n, ...)`."""
 
     inputs: Tensor
     targets: Tensor | None
@@ -33,7 +33,12 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class TensorSamples:
-    """Samples that lie in memory as tensors."""
+    """Samples in memory.
+
+    >>> samples = TensorSamples(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0]))
+    >>> samples.batch(torch.tensor([2]))
+    Batch(inputs=tensor([[4., 5.]]), targets=tensor([0]))
+    """
 
     inputs: Tensor
     targets: Tensor | None = None
@@ -49,22 +54,25 @@ class TensorSamples:
         return len(self.inputs)
 
     def batch(self, indices: Tensor) -> Batch:
-        """Return the samples at `indices`."""
         targets = None if self.targets is None else self.targets[indices]
         return Batch(self.inputs[indices], targets)
 
 
 @dataclass(frozen=True)
 class ByteSamples(TensorSamples):
-    """Images that are kept as bytes, a quarter of the memory, and seen as fractions of 255."""
+    """Images stored as uint8, a quarter of the memory, whose batches are float32 in [0, 1].
+
+    >>> samples = ByteSamples(torch.full((2, 1, 4, 4), 255, dtype=torch.uint8))
+    >>> samples.batch(torch.tensor([0])).inputs.max()
+    tensor(1.)
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inputs.dtype != torch.uint8:
-            raise DtypeError(f"these inputs must be bytes, torch.uint8, got {self.inputs.dtype}")
+            raise DtypeError(f"inputs must be torch.uint8, got {self.inputs.dtype}")
 
     def batch(self, indices: Tensor) -> Batch:
-        """Return the samples at `indices`, as float32."""
         inputs, targets = super().batch(indices)
         return Batch(inputs / 255, targets)
 
@@ -108,13 +116,13 @@ def as_samples(given: Any) -> Samples:
             f"{type(given).__name__}"
         )
     if len(samples) == 0:
-        raise EmptyInputError("there are no samples in the data; give at least one")
+        raise EmptyInputError("the data has no samples; give at least one")
     return samples
 
 
 @dataclass(frozen=True)
 class LocalData:
-    """What one agent holds: data to train on and, if it has them, to choose by and to test on."""
+    """The data of one agent: for training and, optionally, for validation and testing."""
 
     train: Samples
     validation: Samples | None = None
@@ -122,7 +130,12 @@ class LocalData:
 
 
 def as_local_data(given: Any) -> LocalData:
-    """Turn a mapping with `train`, `validation` and `test`, or training data alone, into one."""
+    """Turn a mapping with `train`, `validation` and `test`, or training data, into `LocalData`.
+
+    >>> data = as_local_data({"train": torch.zeros(8, 2), "test": torch.zeros(3, 2)})
+    >>> len(data.train), data.validation, len(data.test)
+    (8, None, 3)
+    """
     if isinstance(given, LocalData):
         return given
     if not isinstance(given, Mapping):
@@ -136,9 +149,10 @@ def as_local_data(given: Any) -> LocalData:
 
 
 class DataOrder:
-    """Endless batches of indices: each pass is a new permutation, derived and not stored.
+    """Endless batches of indices; every pass over the data has its own permutation.
 
-    A batch never spans two passes: what does not fill one is left for another permutation.
+    Permutations are derived from the seed, so a state is just a position. A batch never spans two
+    passes: the samples that do not fill a last batch are skipped in that pass.
     """
 
     def __init__(self, total: int, batch_size: int, seed: int, name: str) -> None:
@@ -149,11 +163,10 @@ class DataOrder:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The pass and the offset within it."""
+        """The pass over the data, and the offset within it."""
         return self._pass, self._offset
 
     def seek(self, position: tuple[int, int]) -> None:
-        """Go on from a position."""
         self._pass, self._offset = position
         self._order = permutation(self._total, *self._purpose, self._pass)
 

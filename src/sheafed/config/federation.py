@@ -13,8 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from sheafed import datasets, graphs, models
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import OnlineProbe
-from sheafed.agents.objectives.pseudo_labels import hide_labels
+from sheafed.agents.objectives import OnlineProbe, hide_labels
 from sheafed.agents.samples import ByteSamples, LocalData, TensorSamples
 from sheafed.config.agent_presets import family
 from sheafed.config.experiment import Experiment, Training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sheafed.agents.agent import CHUNK, Agent
+from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, NonFiniteError
 
@@ -16,8 +16,7 @@ def encode_pilots(agent: Agent, inputs: Tensor, round: int | None) -> Tensor:
         if torch.is_grad_enabled():
             latents = agent.encode(inputs)
         else:  # in parts: thousands of images at once would need gigabytes
-            starts = range(0, len(inputs), CHUNK)
-            latents = torch.cat([agent.encode(inputs[s : s + CHUNK]) for s in starts])
+            latents = torch.cat([agent.encode(x) for x in torch.split(inputs, ENCODING_BATCH_SIZE)])
     if not bool(torch.isfinite(latents).all()):
         when = "" if round is None else f", round {round}"
         bad = int((~torch.isfinite(inputs)).sum())

@@ -1,4 +1,4 @@
-"""Encoders and heads: a small vocabulary, and the paper's zoo."""
+"""Encoders, heads and decoders, the paper's zoo, and `adapters` of pretrained models."""
 
 from sheafed.models.builders import cnn, decoder, head, mlp
 from sheafed.models.zoo import (

@@ -1,4 +1,4 @@
-"""Encoders and heads by their widths: the vocabulary of tab:agent_zoo and of configs."""
+"""Encoders, heads and decoders from their layer widths, as in tab:agent_zoo and in configs."""
 
 import math
 from collections.abc import Sequence
@@ -19,15 +19,19 @@ def cnn(
     """Return a convolutional encoder of images `(n, c, h, w)` into latents `(n, widths[-1])`.
 
     One block per width: convolution 3x3 with bias and padding 1, batch norm, ReLU, max-pooling
-    by 2, dropout. The last map is averaged over its pixels. A map that is one pixel high or wide
-    is not pooled any more, so that any number of blocks fits any image.
+    by 2, dropout. The last feature map is averaged over its pixels. A feature map one pixel high or
+    wide is not pooled, so any number of blocks fits any image.
+
+    >>> encoder = cnn((8, 16), inputs=(1, 8, 8))
+    >>> encoder(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 16])
 
     Args:
         widths: output channels of the blocks.
         inputs: `(c, h, w)` of one image.
-        dropout: probability that a value of a block's output is dropped in training. The
-            appendix does not say where dropout is: with it here as well as in the head, agent 0
-            of the pair at d = 16 learns about as much as in the reference, else far more.
+        dropout: probability after each block. The appendix does not say where dropout is: with it
+            here as well as in the head, agent 0 of the pair at d = 16 learns about as much as in
+            the reference, else far more.
         batch_norm: whether blocks have batch norm.
     """
     _check_widths("widths", widths, least=1)
@@ -56,15 +60,19 @@ def mlp(
     dropout: float = 0.0,
     batch_norm: bool = True,
 ) -> nn.Sequential:
-    """Return an encoder of inputs `(n, *inputs)`, flattened, into latents `(n, widths[-1])`.
+    """Return a fully connected encoder of inputs `(n, *inputs)` into latents `(n, widths[-1])`.
 
-    Hidden layers are linear, batch norm, ReLU, dropout; the last layer is linear alone, so that
-    no latent coordinate can die.
+    Inputs are flattened. Hidden layers are linear, batch norm, ReLU, dropout; the last layer is
+    linear alone, so no latent coordinate can die.
+
+    >>> encoder = mlp((32, 16), inputs=(1, 8, 8))
+    >>> encoder(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 16])
 
     Args:
         widths: of the hidden layers, then the latent size.
         inputs: the shape of one input, e.g. `(1, 8, 8)` or `(64,)`.
-        dropout: probability that a hidden value is dropped in training.
+        dropout: probability after each hidden layer.
         batch_norm: whether hidden layers have batch norm.
     """
     _check_widths("widths", widths, least=1)
@@ -86,11 +94,14 @@ def head(
 
     Hidden layers are linear, batch norm, ReLU, dropout; without any the head is linear.
 
+    >>> head(latent=16, widths=(32,), classes=10)(torch.zeros(2, 16)).shape
+    torch.Size([2, 10])
+
     Args:
-        latent: the size of latents.
+        latent: the latent size.
         widths: of the hidden layers.
-        classes: how many there are.
-        dropout: probability that a hidden value is dropped in training.
+        classes: their number.
+        dropout: probability after each hidden layer.
         batch_norm: whether hidden layers have batch norm.
     """
     _check_widths("latent and classes", (latent, classes), least=2)
@@ -103,10 +114,13 @@ def decoder(
 ) -> nn.Sequential:
     """Return a network from latents `(n, latent)` back to inputs `(n, *inputs)`.
 
-    Hidden layers are linear, batch norm, ReLU; what comes out is not bounded.
+    Hidden layers are linear, batch norm, ReLU; the output is not bounded.
+
+    >>> decoder(latent=16, inputs=(1, 8, 8))(torch.zeros(2, 16)).shape
+    torch.Size([2, 1, 8, 8])
 
     Args:
-        latent: the size of latents.
+        latent: the latent size.
         inputs: the shape of one input, e.g. `(1, 8, 8)`.
         widths: of the hidden layers.
         batch_norm: whether hidden layers have batch norm.

@@ -13,10 +13,16 @@ ENCODERS: dict[str, Callable[..., nn.Sequential]] = {"cnn": cnn, "mlp": mlp}
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """An architecture, and the target classes C_i of the agent that has it.
+    """The architecture of an agent, and its target classes C_i.
 
     `encoder` and `head` are the widths that `cnn` (or `mlp`, by `kind`) and `head` take; dropout
     and batch norm hold for both.
+
+    >>> spec = AgentSpec(encoder=(32, 16), head=(24,), kind="mlp")
+    >>> build_encoder(spec, inputs=(1, 8, 8))[-1]
+    Linear(in_features=32, out_features=16, bias=True)
+    >>> build_head(spec, classes=10)[-1]
+    Linear(in_features=24, out_features=10, bias=True)
     """
 
     encoder: tuple[int, ...]
@@ -39,13 +45,13 @@ class AgentSpec:
 
 
 def build_encoder(spec: AgentSpec, inputs: Sequence[int]) -> nn.Sequential:
-    """Build the encoder of an agent for inputs of that shape; torch's global stream draws it."""
+    """Build an agent's encoder for inputs of a shape; torch's global stream initialises it."""
     make = ENCODERS[spec.kind]
     return make(spec.encoder, inputs=inputs, dropout=spec.dropout, batch_norm=spec.batch_norm)
 
 
 def build_head(spec: AgentSpec, classes: int) -> nn.Sequential:
-    """Build the head of an agent; torch's global stream draws it."""
+    """Build an agent's head; torch's global stream initialises it."""
     return head(spec.latent, spec.head, classes, spec.dropout, spec.batch_norm)
 
 

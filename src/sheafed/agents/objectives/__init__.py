@@ -1,13 +1,23 @@
-"""Local objectives: callables of an agent and a batch that give a scalar loss."""
+"""Local objectives: functions of an agent and a batch that return a scalar loss."""
 
 from sheafed.agents.objectives.augmentations import Augmentation
-from sheafed.agents.objectives.autoencoding import Autoencoding
+from sheafed.agents.objectives.autoencoding import Autoencoding, reconstruction_error
 from sheafed.agents.objectives.objective import Objective
 from sheafed.agents.objectives.online_probe import OnlineProbe
-from sheafed.agents.objectives.pseudo_labels import UNLABELLED, PseudoLabels
-from sheafed.agents.objectives.simclr import SimCLR
+from sheafed.agents.objectives.pseudo_labels import (
+    UNLABELLED,
+    PseudoLabels,
+    hide_labels,
+    pseudo_label_loss,
+)
+from sheafed.agents.objectives.simclr import SimCLR, nt_xent
 from sheafed.agents.objectives.supervised import cross_entropy, soft_cross_entropy
-from sheafed.agents.objectives.vicreg import VICReg
+from sheafed.agents.objectives.vicreg import (
+    VICReg,
+    covariance_term,
+    invariance_term,
+    variance_term,
+)
 
 __all__ = [
     "UNLABELLED",
@@ -18,6 +28,13 @@ __all__ = [
     "PseudoLabels",
     "SimCLR",
     "VICReg",
+    "covariance_term",
     "cross_entropy",
+    "hide_labels",
+    "invariance_term",
+    "nt_xent",
+    "pseudo_label_loss",
+    "reconstruction_error",
     "soft_cross_entropy",
+    "variance_term",
 ]

@@ -1,4 +1,4 @@
-"""Random changes of small images that keep what they show.
+"""Random augmentations of small images that keep their class.
 
 They draw from torch's global stream, which is the agent's own while its objective runs.
 """
@@ -19,18 +19,23 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 Augment = Callable[[Tensor], Tensor]
-"""From inputs `(n, ...)` to others of the same shape that show the same."""
+"""From inputs `(n, ...)` to augmented inputs of the same shape."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Turn, shift, erase a part of and add noise to every image `(n, c, h, w)` by itself.
+    """Rotate, shift, erase a part of and add noise to every image of `(n, c, h, w)` independently.
+
+    >>> augment = Augmentation(rotation=20, noise=0)
+    >>> augment(torch.zeros(4, 1, 8, 8)).shape
+    torch.Size([4, 1, 8, 8])
 
     Args:
         shift: the largest, in both directions, as a fraction of the image; in whole pixels.
-        rotation: the largest, to both sides, in degrees.
-        erasing: the side of a square that is blanked, as a fraction of the image.
-        noise: the standard deviation of Gaussian noise; alone, it suits inputs of any shape.
+        rotation: the largest angle, to both sides, in degrees.
+        erasing: the sides of the rectangle that is set to 0, as a fraction of the image.
+        noise: the standard deviation of Gaussian noise; with the others 0, inputs may have any
+            shape.
     """
 
     shift: float = 0.125
@@ -46,15 +51,14 @@ class Augmentation:
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """Return the images, changed."""
         if (self.shift or self.rotation or self.erasing) and images.ndim != 4:
             raise ShapeError(
-                "only images (n, c, h, w) can be shifted, turned or erased in part, got inputs of "
+                "only images (n, c, h, w) can be shifted, rotated or erased in part, got inputs of "
                 f"shape {tuple(images.shape)}; keep the images' shape and flatten them in the "
                 "encoder, or give Augmentation(shift=0, rotation=0, erasing=0), or your own"
             )
         n, size = len(images), torch.tensor(images.shape[2:])
-        if n == 0:  # which grid_sample refuses
+        if n == 0:  # grid_sample refuses an empty batch
             return images
         if self.shift or self.rotation:
             angles = math.radians(self.rotation) * (2 * torch.rand(n) - 1)
@@ -71,7 +75,7 @@ class Augmentation:
 
 
 def warp(images: Tensor, angles: Tensor, offsets: Tensor) -> Tensor:
-    """Turn images `(n, c, h, w)` about their centre, then shift them; what comes in is 0.
+    """Rotate images `(n, c, h, w)` about their centre, then shift them; padded with 0.
 
     Args:
         images: interpolated linearly.
@@ -93,12 +97,12 @@ def warp(images: Tensor, angles: Tensor, offsets: Tensor) -> Tensor:
 
 
 def erase(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
-    """Blank a rectangle of every image `(n, c, h, w)`.
+    """Return the images `(n, c, h, w)` with a rectangle of each set to 0.
 
     Args:
-        images: left as they are; a copy is returned.
-        corners: `(n, 2)`, the uppermost row and the leftmost column of each.
-        sides: `(2,)`, its height and width.
+        images: not changed in place.
+        corners: `(n, 2)`, the uppermost row and the leftmost column of each rectangle.
+        sides: `(2,)`, the height and width of all rectangles.
     """
     within = []
     for axis in (0, 1):
@@ -110,6 +114,6 @@ def erase(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
 
 
 def encode_two_views(agent: Agent, augment: Augment, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the latents `(n, d)` of two augmentations of the same inputs, encoded at once."""
+    """Return the latents `(n, d)` of two augmentations of the inputs, encoded in one batch."""
     first, second = agent.encode(torch.cat([augment(inputs), augment(inputs)])).chunk(2)
     return first, second

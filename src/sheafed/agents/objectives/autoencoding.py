@@ -1,4 +1,4 @@
-"""Autoencoding: latents from which a decoder of the agent's own can restore the inputs."""
+"""Autoencoding: latents from which the agent's own decoder reconstructs the inputs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 
-def reconstruction_error(restored: Tensor, inputs: Tensor) -> Tensor:
-    """Return the mean squared difference of all values of both, `(n, ...)`."""
-    if restored.shape != inputs.shape:
+def reconstruction_error(reconstructed: Tensor, inputs: Tensor) -> Tensor:
+    """Return the mean squared error over all values of both, `(n, ...)`."""
+    if reconstructed.shape != inputs.shape:
         raise ShapeError(
-            f"the decoder gave {tuple(restored.shape)} for inputs {tuple(inputs.shape)}; it must "
-            "restore their shape"
+            f"the decoder gave {tuple(reconstructed.shape)} for inputs {tuple(inputs.shape)}; its "
+            "output must have their shape"
         )
-    return (restored - inputs).square().mean()
+    return (reconstructed - inputs).square().mean()
 
 
 class Autoencoding(nn.Module):
-    """Restore the inputs from their latents.
+    """Reconstruct the inputs from their latents.
+
+    >>> from sheafed.models import decoder
+    >>> objective = Autoencoding(decoder(latent=16, inputs=(1, 8, 8)))
 
     Args:
         decoder: from latents `(n, d)` to inputs, e.g. `sheafed.models.decoder(d, (1, 8, 8))`.
@@ -35,5 +38,4 @@ class Autoencoding(nn.Module):
         self.decoder = decoder
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        """Return the error of what is restored."""
         return reconstruction_error(self.decoder(agent.encode(batch.inputs)), batch.inputs)

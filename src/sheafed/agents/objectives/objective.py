@@ -1,4 +1,4 @@
-"""What an objective is."""
+"""The type of objectives."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 Objective = Callable[["Agent", Batch], Tensor]
-"""Of an agent and a batch of its training data, a scalar loss. It runs within the agent's own
-randomness; if it is a module, its parameters are trained with the agent's."""
+"""From an agent and a batch of its training data to a scalar loss. It runs within the agent's
+`rng_context`; the parameters of a module are trained with the agent's."""

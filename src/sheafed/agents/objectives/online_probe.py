@@ -1,4 +1,4 @@
-"""A probe: the head learns the labels, the encoder does without them."""
+"""An online probe: labels train the head, but never the encoder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 
 class OnlineProbe(nn.Module):
-    """Train the encoder by an objective that needs no labels, and the head by cross-entropy.
+    """Train the encoder by an objective without labels, and the head by cross-entropy.
 
-    The head sees the latents, encoded deterministically, as constants: no label reaches the
-    encoder.
+    The head sees the latents, in evaluation mode, as constants: no label reaches the encoder.
+
+    >>> from sheafed.models import mlp
+    >>> from sheafed.agents.objectives import VICReg
+    >>> objective = OnlineProbe(VICReg(mlp((32, 32), inputs=(16,))))
 
     Args:
         objective: of the encoder.
@@ -30,7 +33,6 @@ class OnlineProbe(nn.Module):
         self.objective = objective
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        """Return the sum of both losses."""
         head, targets = head_and_targets(agent, batch)
         loss = self.objective(agent, batch)
         with agent.inference(), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Pseudo-labels (FixMatch, Sohn et al., NeurIPS 2020): learn from few labels and many inputs."""
+"""Pseudo-labels (FixMatch, Sohn et al., NeurIPS 2020): few labels and many unlabelled inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 UNLABELLED = -1
-"""The target of a sample whose label is not known."""
+"""The target of a sample without a label."""
 
 WEAK = Augmentation(rotation=0, erasing=0, noise=0)
 STRONG = Augmentation(rotation=15, noise=0.1)
@@ -27,8 +27,8 @@ def pseudo_label_loss(weak: Tensor, strong: Tensor, confidence: float) -> Tensor
     r"""Return $\frac1n \sum_k [\max_c p_k^c \ge \tau]\, \ell(s_k, \arg\max_c p_k^c)$.
 
     Args:
-        weak: scores `(n, classes)` of weakly augmented inputs, whose softmax is p; constants.
-        strong: scores s of strongly augmented ones.
+        weak: scores `(n, classes)` of weakly augmented inputs, whose softmax is p; no gradient.
+        strong: scores s `(n, classes)` of the same inputs, strongly augmented.
         confidence: $\tau$.
     """
     certainty, labels = torch.softmax(weak.detach(), dim=-1).max(-1)
@@ -38,16 +38,18 @@ def pseudo_label_loss(weak: Tensor, strong: Tensor, confidence: float) -> Tensor
 
 @dataclass(frozen=True)
 class PseudoLabels:
-    """Cross-entropy where there are labels, and on what the head is sure of where there are none.
+    """Cross-entropy on labels, and on the head's own confident predictions where there are none.
 
-    A sample without a label has the target `UNLABELLED`, -1. What the head makes of it weakly
-    augmented is, if it is confident, the label of it strongly augmented.
+    A sample without a label has the target `UNLABELLED`, -1. If the head's prediction for its weak
+    augmentation is confident, it becomes the label of its strong augmentation.
+
+    >>> objective = PseudoLabels(confidence=0.9)
 
     Args:
-        confidence: the probability that a guess must reach to be learnt from.
-        weight: of the samples without labels.
-        weak: the augmentation whose guess is taken, also of samples with labels.
-        strong: the augmentation that learns it.
+        confidence: the least probability of a prediction that becomes a label.
+        weight: of the loss on samples without labels.
+        weak: the augmentation for predictions, and for samples with labels.
+        strong: the augmentation that is trained with pseudo-labels.
     """
 
     confidence: float = 0.95
@@ -61,11 +63,11 @@ class PseudoLabels:
             raise InputError(f"the weight of pseudo-labels must be at least 0, got {self.weight}")
 
     def __call__(self, agent: Agent, batch: Batch) -> Tensor:
-        """Return both losses; all of the batch is encoded at once, for batch norm to see it."""
+        # One pass over the whole batch, so that batch norm sees it all.
         if agent.head is None or batch.targets is None:
             raise InputError(
                 f"agent {agent.name!r} has no {'head' if agent.head is None else 'targets'}, which "
-                f"pseudo-labels need; give it some, {UNLABELLED} where a label is not known"
+                f"pseudo-labels need; add it, with the target {UNLABELLED} for unlabelled samples"
             )
         known = batch.targets != UNLABELLED
         unlabelled = batch.inputs[~known]
@@ -79,9 +81,13 @@ class PseudoLabels:
 
 
 def hide_labels(labels: Tensor, kept: float, generator: torch.Generator) -> Tensor:
-    """Return the labels `(n,)` with all but a fraction of each class's replaced by `UNLABELLED`.
+    """Return the labels `(n,)` with all but a fraction of each class replaced by `UNLABELLED`.
 
-    Every class keeps at least one, and about the fraction `kept` of its own.
+    Every class keeps at least one label.
+
+    >>> labels = torch.tensor([0, 0, 0, 0, 1, 1])
+    >>> (hide_labels(labels, 0.5, torch.Generator().manual_seed(0)) == UNLABELLED).sum()
+    tensor(3)
     """
     if not 0 < kept <= 1:
         raise InputError(f"the fraction of labels kept must lie in (0, 1], got {kept}")

@@ -1,4 +1,4 @@
-"""SimCLR (Chen et al., ICML 2020): two views of an input find each other among all others."""
+"""SimCLR (Chen et al., ICML 2020): contrast two augmentations of an input with all others."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     r"""Return the normalised, temperature-scaled cross-entropy of embeddings `(n, d)`.
 
-    The mean over all 2n embeddings $z_k$ with partners $z_{p(k)}$, the other view of the same
-    input, of $-\log \frac{\exp(\cos(z_k, z_{p(k)}) / \tau)}{\sum_{l \neq k} \exp(\cos(z_k, z_l) /
-    \tau)}$.
+    The mean over all 2n embeddings $z_k$ with partners $z_{p(k)}$, the other augmentation of the
+    same input, of
+    $-\log \frac{\exp(\cos(z_k, z_{p(k)}) / \tau)}{\sum_{l \neq k} \exp(\cos(z_k, z_l) / \tau)}$.
     """
     n = len(first)
     if n < 2:
         raise ShapeError(
-            f"a contrast needs embeddings of at least two inputs, got {n}; give larger batches"
+            f"SimCLR needs embeddings of at least two inputs, got {n}; use larger batches"
         )
     directions = nn.functional.normalize(torch.cat([first, second]), dim=1)
     scores = directions @ directions.mT / temperature
@@ -37,12 +37,15 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
 
 
 class SimCLR(nn.Module):
-    """Contrast two views of an input with those of the other inputs of the batch.
+    """Contrast two augmentations of an input with those of the other inputs of the batch.
+
+    >>> from sheafed.models import mlp
+    >>> objective = SimCLR(mlp((64, 32), inputs=(16,)))  # for latents of 16
 
     Args:
         projector: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((64, 32),
             inputs=(d,))`.
-        augment: what makes a view of inputs.
+        augment: a random augmentation of inputs; `Augmentation()` by default.
         temperature: the smaller, the more the most similar others count.
     """
 
@@ -57,7 +60,6 @@ class SimCLR(nn.Module):
         self.temperature = temperature
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        """Return the loss of two views of the batch."""
         views = encode_two_views(agent, self.augment, batch.inputs)
         first, second = (self.projector(latents) for latents in views)
         return nt_xent(first, second, self.temperature)

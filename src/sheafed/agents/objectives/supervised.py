@@ -1,4 +1,4 @@
-"""Learning from labels."""
+"""Cross-entropy on labels, and on class probabilities."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def head_and_targets(agent: Agent, batch: Batch) -> tuple[nn.Module, Tensor]:
-    """Return what learning from labels needs; an agent that lacks it is an error."""
+    """Return the agent's head and the batch's targets, or raise if either is missing."""
     if agent.head is None or batch.targets is None:
         missing = "head" if agent.head is None else "labels"
         raise InputError(
-            f"agent {agent.name!r} has no {missing}, which cross-entropy needs; give it some, or "
-            "an objective of its own"
+            f"agent {agent.name!r} has no {missing}, which cross-entropy needs; add it, or give "
+            "another objective"
         )
     return agent.head, batch.targets

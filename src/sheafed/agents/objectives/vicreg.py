@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 EPSILON = 1e-4
-"""Within the square root of a variance, whose derivative at 0 is not finite."""
+"""Added to a variance under the square root, whose derivative at 0 is not finite."""
 
 
 def invariance_term(first: Tensor, second: Tensor) -> Tensor:
@@ -38,17 +38,21 @@ def covariance_term(embeddings: Tensor) -> Tensor:
 
 
 class VICReg(nn.Module):
-    r"""Make two views of an input alike, while embeddings vary and their coordinates do not agree.
+    r"""Make two augmentations of an input alike, while embeddings vary and decorrelate.
+
+    >>> from sheafed.models import mlp
+    >>> objective = VICReg(mlp((128, 128), inputs=(16,)))  # for latents of 16
 
     $\lambda s(Z, Z') + \frac\mu2 (v(Z) + v(Z')) + \nu (c(Z) + c(Z'))$ with the terms above: the
-    authors' published code, where $s$ is averaged over coordinates and $v$ over the views, and
-    their weights 25, 25 and 1, divided by 25 so that the loss is of the size of others.
+    authors' published code, where $s$ is averaged over coordinates and $v$ over the two
+    augmentations, and their weights 25, 25 and 1, divided by 25 so that the loss is of the
+    magnitude of others.
 
     Args:
         expander: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((128, 128),
-            inputs=(d,))`. Without one latents themselves would have to forget all that
-            augmentation changes; `nn.Identity()` does so.
-        augment: what makes a view of inputs.
+            inputs=(d,))`. With `nn.Identity()` the latents themselves would have to be invariant
+            to the augmentation.
+        augment: a random augmentation of inputs; `Augmentation()` by default.
         invariance: $\lambda$.
         variance: $\mu$.
         covariance: $\nu$.
@@ -69,7 +73,6 @@ class VICReg(nn.Module):
         self.weights = (invariance, variance, covariance)
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        """Return the loss of two views of the batch."""
         views = encode_two_views(agent, self.augment, batch.inputs)
         first, second = (self.expander(latents) for latents in views)
         invariance, variance, covariance = self.weights
@@ -83,7 +86,7 @@ class VICReg(nn.Module):
 def _checked(embeddings: Tensor) -> Tensor:
     if embeddings.ndim != 2 or len(embeddings) < 2:
         raise ShapeError(
-            f"a variance needs embeddings (n, d) of at least two inputs, got "
-            f"{tuple(embeddings.shape)}; give larger batches, or an expander that gives (n, d)"
+            f"VICReg needs embeddings (n, d) of at least two inputs, got "
+            f"{tuple(embeddings.shape)}; use larger batches, or an expander that gives (n, d)"
         )
     return embeddings

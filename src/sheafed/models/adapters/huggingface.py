@@ -1,4 +1,4 @@
-"""Models of Hugging Face transformers as encoders."""
+"""Hugging Face transformers as encoders."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ Pooling = Literal["first", "mean", "pooler"]
 
 
 class HuggingFaceEncoder(nn.Module):
-    """A model of transformers, whose hidden states are pooled to one latent per input.
+    """A Hugging Face model whose hidden states are pooled to one latent per input.
 
-    Freeze it with `Agent(frozen=True)`, or let it be fine-tuned.
+    Freeze it with `Agent(frozen=True)`, or fine-tune it.
 
     Args:
-        model: without a task's head, e.g. `ViTModel` or `BertModel`. It is given inputs by its
-            `main_input_name`: images as `pixel_values`, or the numbers of tokens as `input_ids`,
-            where `config.pad_token_id` is padding.
-        pooling: `"mean"` over all that is no padding, the `"first"` token, or the model's own
-            `"pooler"`, which in a model that was not trained with one is random.
-        prepare: what makes its inputs of the agent's, e.g. `AsImages`; nothing by default.
+        model: without a task's head, e.g. `ViTModel` or `BertModel`. Inputs are passed by its
+            `main_input_name`: images as `pixel_values`, or token ids as `input_ids`, where
+            `config.pad_token_id` is padding.
+        pooling: `"mean"` over all tokens but padding, the `"first"` token, or the model's own
+            `"pooler"`, which has random weights in a model that was not trained with one.
+        prepare: a module from the agent's inputs to the model's, e.g. `ImageInputs`; none by
+            default.
     """
 
     def __init__(
@@ -38,7 +39,6 @@ class HuggingFaceEncoder(nn.Module):
         self.prepare = prepare or nn.Identity()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the pooled hidden states `(n, d)`."""
         model: Any = self.model
         given = self.prepare(inputs)
         named = {model.main_input_name: given}
@@ -56,23 +56,23 @@ class HuggingFaceEncoder(nn.Module):
 
 
 def pool(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
-    """Return one latent `(n, d)` per input of a model's output.
+    """Return the latents `(n, d)` of a model's output.
 
     Args:
         output: with `last_hidden_state` `(n, tokens, d)`, or `(n, d, h, w)` of a convolutional
-            model, and perhaps `pooler_output`.
-        pooling: how.
+            model, and optionally `pooler_output`.
+        pooling: see `HuggingFaceEncoder`.
         mask: `(n, tokens)`, 0 where a token is padding.
     """
     if pooling == "pooler":
         pooled: Tensor | None = getattr(output, "pooler_output", None)
         if pooled is None:
-            raise InputError("this model has no pooler; give pooling='mean' or 'first'")
+            raise InputError("this model has no pooler; use pooling='mean' or 'first'")
         return pooled.flatten(1)
     hidden: Tensor = output.last_hidden_state
     if hidden.ndim == 4:
         if pooling == "first":
-            raise InputError("a convolutional model has no first token; give pooling='mean'")
+            raise InputError("a convolutional model has no first token; use pooling='mean'")
         return hidden.mean((2, 3))
     if pooling == "first":
         return hidden[:, 0]
@@ -82,27 +82,27 @@ def pool(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
 
 
 def load_huggingface(
-    place: str | Path,
+    path: str | Path,
     pooling: Pooling = "mean",
     prepare: nn.Module | None = None,
     *,
     download: bool = False,
 ) -> HuggingFaceEncoder:
-    """Read a model that `save_pretrained` wrote.
+    """Load a model that `save_pretrained` wrote.
 
     Args:
-        place: the directory, or the name of a model in the local cache.
+        path: the directory, or the name of a model in the local cache.
         pooling: see `HuggingFaceEncoder`.
-        prepare: see there too.
-        download: whether a model that is not on this machine may be fetched.
+        prepare: see `HuggingFaceEncoder`.
+        download: whether a model that is not on this machine may be downloaded.
     """
     try:
         import transformers
     except ImportError as problem:
         raise MissingPartError(
-            f"the model {str(place)!r} needs transformers, which is not installed; pip install "
+            f"the model {str(path)!r} needs transformers, which is not installed; pip install "
             "'sheafed[pretrained]'"
         ) from problem
-    model = transformers.AutoModel.from_pretrained(str(place), local_files_only=not download)
-    # It comes in inference mode, in which fine-tuning would go without dropout.
+    model = transformers.AutoModel.from_pretrained(str(path), local_files_only=not download)
+    # It is loaded in evaluation mode, in which fine-tuning would have no dropout.
     return HuggingFaceEncoder(model.train(), pooling, prepare)

@@ -1,4 +1,4 @@
-"""An agent's images as the images that a pretrained model was trained on."""
+"""From an agent's images to the images that a pretrained model expects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from sheafed.errors import ShapeError
 
 
-class AsImages(nn.Module):
-    """Resize images `(n, c, h, w)` with values in [0, 1], repeat grey ones, and standardise.
+class ImageInputs(nn.Module):
+    """Resize images `(n, c, h, w)` with values in [0, 1], repeat grey channels, and standardise.
+
+    >>> prepare = ImageInputs((3, 32, 32), mean=(0.5,), std=(0.5,))
+    >>> prepare(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 3, 32, 32])
 
     Args:
         size: (channels, height, width) that the model expects.
@@ -36,7 +40,6 @@ class AsImages(nn.Module):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the images `(n, *size)`."""
         channels, *sides = self.size
         if images.ndim != 4 or images.shape[1] not in (1, channels):
             raise ShapeError(

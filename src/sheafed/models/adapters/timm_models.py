@@ -1,4 +1,4 @@
-"""Models of timm as encoders."""
+"""timm models as encoders."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from sheafed.errors import InputError, MissingPartError
-from sheafed.models.adapters.images import AsImages
+from sheafed.models.adapters.images import ImageInputs
 
 
 class TimmEncoder(nn.Module):
-    """A model of timm up to its classifier; images are prepared as it expects them.
+    """A timm model without its classifier.
 
-    Freeze it with `Agent(frozen=True)`, or let it be fine-tuned.
+    Freeze it with `Agent(frozen=True)`, or fine-tune it.
 
     Args:
         model: with or without a classifier, which is left out.
-        prepare: what makes its inputs of the agent's; by default `AsImages` with the size, mean
-            and deviation that the model's `pretrained_cfg` names.
+        prepare: a module from the agent's inputs to the model's; by default `ImageInputs` with the
+            size, mean and deviation of the model's `pretrained_cfg`.
     """
 
     def __init__(self, model: nn.Module, prepare: nn.Module | None = None) -> None:
@@ -26,14 +26,13 @@ class TimmEncoder(nn.Module):
         missing = [m for m in ("forward_features", "forward_head") if not hasattr(model, m)]
         if missing:
             raise InputError(
-                f"a {type(model).__name__} has no {' and no '.join(missing)}(), as models of timm "
+                f"a {type(model).__name__} has no {' and no '.join(missing)}(), as timm models "
                 "do; a module that gives latents (n, d) needs no adapter"
             )
         self.model = model
         self.prepare = prepare or _preparation(model)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the pooled features `(n, d)` before the classifier."""
         model: Any = self.model
         features: Tensor = model.forward_features(self.prepare(inputs))
         pooled: Tensor = model.forward_head(features, pre_logits=True)
@@ -43,21 +42,21 @@ class TimmEncoder(nn.Module):
 def load_timm(
     name: str, prepare: nn.Module | None = None, *, pretrained: bool = False, **options: Any
 ) -> TimmEncoder:
-    """Make a model of timm by its name.
+    """Create a timm model by its name.
 
     Args:
         name: as `timm.list_models()` has it.
         prepare: see `TimmEncoder`.
-        pretrained: whether to download its weights. Weights in a file of yours are read by
-            `checkpoint_path=...` instead.
-        options: what else `timm.create_model` takes. With `in_chans` or `img_size` give `prepare`:
-            the model does not say then what inputs it takes.
+        pretrained: whether to download its weights; `checkpoint_path=...` reads them from a file
+            instead.
+        options: further options of `timm.create_model`. `in_chans` and `img_size` need `prepare`,
+            since `pretrained_cfg` describes other inputs then.
     """
     changed = sorted({"in_chans", "img_size"} & set(options))
     if changed and prepare is None:
         raise InputError(
-            f"the model {name!r} with another {' and '.join(changed)} does not say what inputs it "
-            "takes; give prepare=AsImages(size, mean, std), or nn.Identity() for inputs that fit"
+            f"the inputs of the model {name!r} with another {' and '.join(changed)} are unknown; "
+            "give prepare=ImageInputs(size, mean, std), or nn.Identity() for inputs that fit"
         )
     try:
         import timm
@@ -70,12 +69,12 @@ def load_timm(
     return TimmEncoder(model, prepare)
 
 
-def _preparation(model: nn.Module) -> AsImages:
+def _preparation(model: nn.Module) -> ImageInputs:
     known: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
     missing = [key for key in ("input_size", "mean", "std") if key not in known]
     if missing:
         raise InputError(
-            f"this {type(model).__name__} does not say its {', '.join(missing)} in pretrained_cfg; "
-            "give prepare=AsImages(size, mean, std), or nn.Identity() for inputs that fit"
+            f"the pretrained_cfg of this {type(model).__name__} lacks {', '.join(missing)}; give "
+            "prepare=ImageInputs(size, mean, std), or nn.Identity() for inputs that fit"
         )
-    return AsImages(known["input_size"], known["mean"], known["std"])
+    return ImageInputs(known["input_size"], known["mean"], known["std"])
