@@ -81,7 +81,7 @@ def main() -> None:
     exact = [polar_factor(m.double()) for m in determined]
     conditions = [float(torch.linalg.cond(m.double())) for m in determined]
 
-    endpoints = "an SVD per edge end"
+    endpoints = "an SVD per endpoint"
     tasks = {name: lambda solve=solve: [solve(m) for m in given] for name, solve in SOLVERS.items()}
     tasks[endpoints] = lambda: [by_svd(m) for m in given for _ in range(2)]
     seconds = interleaved(tasks, arguments.repeats)

@@ -1,17 +1,17 @@
-"""The benchmarks measure what they say; how fast things are is not asserted here."""
+"""The benchmarks measure what they describe; speed itself is not asserted."""
 
 import pytest
 import torch
 
 from sheafed.bench.measurement import Measurement, interleaved, ratio
-from sheafed.bench.networks import many, zoo
+from sheafed.bench.networks import ring_of_small_agents, zoo
 from sheafed.bench.rounds import bare_loop, plain_loop
 from sheafed.methods import NonCooperative, SheafFRL
 
 
 @pytest.mark.parametrize(
     ("measured", "at_most", "verdict"),
-    [(1.0, True, "ok"), (1.2, True, "short"), (1.2, False, "ok"), (0.9, False, "short")],
+    [(1.0, True, "met"), (1.2, True, "missed"), (1.2, False, "met"), (0.9, False, "missed")],
 )
 def test_a_verdict_follows_from_the_bound(measured: float, at_most: bool, verdict: str) -> None:
     measurement = Measurement(1, "x", 1.1, measured, at_most=at_most)
@@ -28,7 +28,7 @@ def test_tasks_take_turns_and_warm_up_is_not_counted() -> None:
     assert ratio({"a": [1.0, 2.0, 9.0], "b": [1.0, 1.0, 1.0]}, "a", "b") == 2.0
 
 
-def test_the_zoo_is_the_papers() -> None:
+def test_the_zoo_is_that_of_the_paper() -> None:
     network = zoo(NonCooperative(), train=64, test=2, pilots=64)
     agents = [node.agent for node in network.nodes.values()]
     assert len(agents) == 15
@@ -36,8 +36,8 @@ def test_the_zoo_is_the_papers() -> None:
     assert sum(p.numel() for agent in agents for p in agent.parameters) == 3_411_690
 
 
-def test_many_agents_have_four_neighbours_each() -> None:
-    network = many(9, SheafFRL(pilots_per_round=8))
+def test_small_agents_have_four_neighbours_each() -> None:
+    network = ring_of_small_agents(9, SheafFRL(pilots_per_round=8))
     assert {len(node.neighbours) for node in network.nodes.values()} == {4}
     network.step()
     assert network.round == 1
@@ -46,7 +46,10 @@ def test_many_agents_have_four_neighbours_each() -> None:
 
 def test_the_bare_loop_takes_the_steps_of_independent_training() -> None:
     """Without dropout and clipping it would be the same training; here the batches are."""
-    network, twin = many(5, NonCooperative()), many(5, NonCooperative())
+    network, twin = (
+        ring_of_small_agents(5, NonCooperative()),
+        ring_of_small_agents(5, NonCooperative()),
+    )
     step = bare_loop(twin)
     for _ in range(3):
         network.step()
@@ -59,7 +62,7 @@ def test_the_bare_loop_takes_the_steps_of_independent_training() -> None:
 
 
 def test_the_plain_loop_undoes_the_layout_and_learns() -> None:
-    network = many(5, NonCooperative())
+    network = ring_of_small_agents(5, NonCooperative())
     agent = next(iter(network.nodes.values())).agent
     before = [p.detach().clone() for p in agent.parameters]
     plain_loop(network)()

@@ -1,18 +1,17 @@
-"""How much fewer bytes buy the same communication accuracy."""
+"""Bytes saved by rare and quantised exchanges, and the communication accuracy that they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from sheafed.bench.measurement import Measurement
-from sheafed.bench.workers import fresh_processes
+from sheafed.bench.measurement import Measurement, fresh_processes
 from sheafed.config.federation import build
 from sheafed.config.presets import preset
 from sheafed.training import train
 
 FULL = ("method.exchange_every=1", "method.quantisation=none")
-FRUGAL = ("method.exchange_every=8", "method.quantisation=int8")
+REDUCED = ("method.exchange_every=8", "method.quantisation=int8")
 CASES = {
     "digits": ("digits",),
     "the MNIST pair": (
@@ -24,33 +23,33 @@ CASES = {
 }
 
 
-def frugality(cases: Iterable[str], seeds: Sequence[int]) -> list[Measurement]:
-    """Train with every pilot latent sent in full, and rarely in bytes; compare.
+def byte_savings(cases: Iterable[str], seeds: Sequence[int]) -> list[Measurement]:
+    """Compare an exchange of float32 latents in every round with one of bytes in every 8th.
 
     No time is measured here, so the trainings share the cores.
     """
     chosen = {name: CASES[name] for name in cases}
     with fresh_processes() as pool:
-        outcomes = {
-            (name, way): [pool.submit(_outcome, config, (*settings, *way), seed) for seed in seeds]
+        running = {
+            (name, way): [pool.submit(_train, config, (*settings, *way), seed) for seed in seeds]
             for name, (config, *settings) in chosen.items()
-            for way in (FULL, FRUGAL)
+            for way in (FULL, REDUCED)
         }
     found = []
     for name in chosen:
-        full, frugal = ([run.result() for run in outcomes[name, way]] for way in (FULL, FRUGAL))
-        accuracy = [fmean(a for a, _ in runs) for runs in (full, frugal)]
-        sent = [fmean(b for _, b in runs) for runs in (full, frugal)]
-        raw = {"full": full, "frugal": frugal, "seeds": list(seeds)}
-        what = f"bytes of float32 latents every round over frugal ones, {name}"
+        full, reduced = ([run.result() for run in running[name, way]] for way in (FULL, REDUCED))
+        accuracy = [fmean(a for a, _ in runs) for runs in (full, reduced)]
+        sent = [fmean(b for _, b in runs) for runs in (full, reduced)]
+        raw = {"full": full, "reduced": reduced, "seeds": list(seeds)}
+        what = f"bytes of float32 latents every round over int8 every 8th, {name}"
         found.append(Measurement(7, what, 20.0, sent[0] / sent[1], at_most=False, raw=raw))
-        what = f"communication accuracy lost by that, {name}"
+        what = f"communication accuracy lost by the latter, {name}"
         lost = 100 * (accuracy[0] - accuracy[1])
         found.append(Measurement(7, what, 1.0, lost, unit="points"))
     return found
 
 
-def _outcome(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int]:
+def _train(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int]:
     """Return the communication accuracy and the bytes of one training."""
     experiment = preset(config, [*overrides, f"seed={seed}"])
     federation = build(experiment)

@@ -1,4 +1,4 @@
-"""What it costs to refit all maps."""
+"""The time to refit all maps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sheafed.methods.procrustes_solver import SharedSolver
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 
 WARM_UP = 6
-"""Rounds, after which only dead units leave the running cross-covariances without full rank."""
-SAME = 1e-5
+"""Rounds after which only dead units leave the running cross-covariances without full rank."""
+TOLERANCE = 1e-5
 
 
 def map_refresh(repeats: int) -> list[Measurement]:
-    """Compare a refresh of the 42 edges with one SVD per edge end, on problems of a training."""
+    """Compare a refresh of the 42 edges with one SVD per endpoint, on problems of a training."""
     given = [problem for endpoints in problems() for problem in endpoints]
     solver = SharedSolver()
     seconds = interleaved(
@@ -30,22 +30,24 @@ def map_refresh(repeats: int) -> list[Measurement]:
     )
     maps = [(m, solver(m, previous)) for m, previous in given]
     difference = max(float((v - by_svd(m)).abs().max()) for m, v in maps if is_determined(m))
-    if difference > SAME:
-        raise BenchError(f"maps differ by {difference:.1e} from those of the SVD, not by {SAME}")
+    if difference > TOLERANCE:
+        raise BenchError(
+            f"maps differ by {difference:.1e} from those of the SVD, at most {TOLERANCE} is allowed"
+        )
     raw = {
         **seconds,
         "largest difference of determined maps": difference,
         "largest shortfall of tr(V^T M)": max(_shortfall(m, v) for m, v in maps),
-        "ends": len(given),
+        "endpoints": len(given),
     }
-    what = "a refresh of all maps over one SVD per edge end"
+    what = "a refresh of all maps over one SVD per endpoint"
     return [Measurement(5, what, 0.25, ratio(seconds, "refresh", "svd"), raw=raw)]
 
 
 def problems() -> list[list[tuple[Tensor, Tensor]]]:
-    """Return, for each edge, what its two ends have to solve after some rounds of training.
+    """Return, for each edge, the problems of its two endpoints after some rounds of training.
 
-    That is a cross-covariance and the previous map, the same at both.
+    A problem is a cross-covariance and the previous map; they are the same at both endpoints.
     """
     network = zoo(SheafFRL())
     for _ in range(WARM_UP):
@@ -58,18 +60,17 @@ def problems() -> list[list[tuple[Tensor, Tensor]]]:
 
 
 def is_determined(m: Tensor) -> bool:
-    """Whether a cross-covariance has full rank, so that it has one map only."""
+    """Whether a cross-covariance has full rank, so that its map is unique."""
     return int(torch.linalg.matrix_rank(m)) == m.shape[-1]
 
 
 def by_svd(m: Tensor) -> Tensor:
-    """Return the map by one SVD and nothing else."""
     u, _, wt = torch.linalg.svd(m, full_matrices=False)
     product: Tensor = u @ wt
     return product
 
 
 def _shortfall(m: Tensor, v: Tensor) -> float:
-    """Return by how much, relatively, a map misses the optimum; undetermined parts do not count."""
+    r"""Return the relative shortfall of $\operatorname{tr}(V^T M)$ from its maximum."""
     best = torch.linalg.svdvals(m.double()).sum()
     return float(1 - (v.double() * m.double()).sum() / best)

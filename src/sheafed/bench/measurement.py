@@ -1,12 +1,21 @@
-"""What a benchmark says: a target, what was measured, and the raw figures behind it."""
+"""Measurements against targets, and how they are taken."""
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_all_start_methods, get_context
+from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
+
+PRELOADED = ["sheafed.bench", "sklearn.datasets", "torch._dynamo"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +34,9 @@ class Measurement:
 
     @property
     def verdict(self) -> str:
-        """`ok` or `short`."""
-        fine = self.measured <= self.bound if self.at_most else self.measured >= self.bound
-        return "ok" if fine else "short"
+        """`met` or `missed`."""
+        met = self.measured <= self.bound if self.at_most else self.measured >= self.bound
+        return "met" if met else "missed"
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything, for JSON."""
@@ -46,7 +55,7 @@ class Measurement:
 def interleaved(
     tasks: Mapping[str, Callable[[], object]], repeats: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Return the CPU seconds of each task, taken in turn, so that a busy machine hits all alike."""
+    """Return the CPU seconds of each task, run in turn, so that a busy machine slows all alike."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(warm_up + repeats):
         for name, task in tasks.items():
@@ -60,3 +69,33 @@ def interleaved(
 def ratio(seconds: Mapping[str, list[float]], one: str, other: str) -> float:
     """Return the median, over the turns, of the time of one task over that of another."""
     return median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+
+
+def fresh_processes(count: int | None = None) -> ProcessPoolExecutor:
+    """Return workers with one thread each, as many as there are cores by default.
+
+    Every task gets a new process, in which the libraries are loaded already.
+    """
+    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    context.set_forkserver_preload(PRELOADED)
+    return ProcessPoolExecutor(
+        count,
+        context,
+        initializer=torch.set_num_threads,
+        initargs=(1,),
+        max_tasks_per_child=1,
+    )
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Return the processor and the versions that a measurement depends on."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count() or 0,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

@@ -1,4 +1,4 @@
-"""What a training of the 15 agents needs beside its data."""
+"""Peak memory of a training of the 15 agents, without its data."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sheafed.methods import SheafFRL
 from sheafed.training.run import peak_memory
 
 TRAIN, TEST = 3360, 420
-"""As many as on MNIST."""
+"""Samples per agent, as on MNIST."""
 
 
 def memory(rounds: int, pilots: int) -> list[Measurement]:
-    """Take rounds before and after an evaluation, and look at the peak of this process."""
+    """Measure the peak memory of rounds before and after an evaluation, in this process."""
     network = zoo(SheafFRL(), train=TRAIN, test=TEST, pilots=pilots)
     for _ in range(rounds):
         network.step()
-    evaluate(network.nodes, "test", oracle=False)  # ceilings take time, and no more memory
+    evaluate(network.nodes, "test", oracle=False)  # the oracle takes no more memory
     for _ in range(rounds):
         network.step()
     data = 28 * 28 * (15 * (TRAIN + TEST) + 4 * pilots)

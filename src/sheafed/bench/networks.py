@@ -1,7 +1,7 @@
-"""Networks to measure: the paper's zoo, and many small agents.
+"""Networks to measure: the paper's fifteen agents, and many small ones.
 
-Their images are scikit-learn's digits, blown up where they have to be: nothing has to be
-downloaded, and latents are as dependent as those of real images, which decides what maps cost.
+Their images are scikit-learn's digits, enlarged where necessary: they need no download, and their
+latents are as correlated as those of real images, which determines the time of map updates.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sheafed.transport import LocalTransport
 
 CLASSES, BATCH = 10, 64
 SMALL = AgentSpec((8, 16), (16,))
-"""An agent of which a thousand fit on one machine."""
+"""Small enough for a thousand agents on one machine."""
 
 
 @dataclass
-class Network:
-    """Programs that have shaken hands, and the round they are in."""
+class BenchNetwork:
+    """Nodes after their handshake, and the number of the next round."""
 
     nodes: Mapping[str, Node]
     transport: LocalTransport
@@ -44,7 +44,7 @@ class Network:
     round: int = 0
 
     def step(self, multiple: int = 1) -> None:
-        """Take the next round, or the next whose number is such a multiple."""
+        """Run the next round, or the next whose number is a multiple of `multiple`."""
         self.round += -self.round % multiple
         one_round(self.nodes, self.transport, self.round)
         self.round += 1
@@ -52,14 +52,14 @@ class Network:
 
 def zoo(
     method: Method, *, train: int = 512, test: int = 430, pilots: int = 1024, seed: int = 0
-) -> Network:
+) -> BenchNetwork:
     """Return the fifteen agents and 42 edges of the paper.
 
     Args:
-        method: what they run.
-        train: samples of each agent; on MNIST it has 3,106 to 3,740, which a round does not see.
+        method: that of all agents.
+        train: samples of each agent; on MNIST 3,106 to 3,740, which makes no difference to a round.
         test: samples of each agent, about as many as on MNIST.
-        pilots: how many there are; a round draws 64.
+        pilots: in total; a round draws 64.
         seed: of weights and data.
     """
     specs = {f"agent-{k:02}": spec for k, spec in enumerate(AGENT_ZOO)}
@@ -70,8 +70,8 @@ def zoo(
     return _network(agents, graph, method, _digits(pilots, 28, seed)[0] / 255)
 
 
-def many(count: int, method: Method, seed: int = 0) -> Network:
-    """Return small agents on a ring in which everybody has four neighbours."""
+def ring_of_small_agents(count: int, method: Method, seed: int = 0) -> BenchNetwork:
+    """Return small agents with four neighbours each, on a ring."""
     names = [f"agent-{k:04}" for k in range(count)]
     ring = [(names[k], names[(k + step) % count]) for k in range(count) for step in (1, 2)]
     graph = graphs.from_edges(ring, names)
@@ -117,7 +117,7 @@ def _all_digits(size: int) -> LabelledDataset:
 
 def _network(
     agents: Sequence[Agent], graph: nx.Graph[str], method: Method, pilots: Tensor
-) -> Network:
+) -> BenchNetwork:
     shared = PilotSet(pilots)
     homogeneous = len({agent.dimension for agent in agents}) == 1
     nodes = {
@@ -134,4 +134,4 @@ def _network(
     }
     transport = LocalTransport(list(nodes))
     handshake(nodes, transport)
-    return Network(nodes, transport, graph)
+    return BenchNetwork(nodes, transport, graph)

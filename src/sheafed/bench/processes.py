@@ -1,4 +1,4 @@
-"""How much faster two processes are than one."""
+"""The speed-up of two processes over one."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from sheafed.errors import BenchError
 SAME = ("metrics.jsonl", "last.safetensors")
 
 
-def throughput(repeats: int, use: float) -> list[Measurement]:
-    """Compare an epoch of the 15 agents on MNIST in one process and in two, by the clock."""
+def throughput(repeats: int, fraction: float) -> list[Measurement]:
+    """Compare the elapsed time of an epoch of the 15 agents on MNIST in one process and in two."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
-    outcomes = set()
+    results = set()
     with tempfile.TemporaryDirectory() as directory:
         for repeat in range(repeats):
-            # There and back, so that a machine that slows down does not favour the first.
+            # In alternating order, so that a machine that slows down does not favour the first.
             for processes in (1, 2) if repeat % 2 == 0 else (2, 1):
                 out = Path(directory) / f"{processes}-{repeat}"
-                seconds[processes].append(_epoch(processes, use, out))
-                outcomes.add(tuple((out / name).read_bytes() for name in SAME))
-    if len(outcomes) != 1:
-        raise BenchError("one process and two gave different results, which they must not")
+                seconds[processes].append(_epoch(processes, fraction, out))
+                results.add(tuple((out / name).read_bytes() for name in SAME))
+    if len(results) != 1:
+        raise BenchError("results of one and of two processes differ; they must be equal")
     speed_up = sum(seconds[1]) / sum(seconds[2])
     what = "throughput of two processes over one, 15 agents, same results"
     raw = {f"{count} processes": times for count, times in seconds.items()}
     return [Measurement(3, what, 1.7, speed_up, at_most=False, raw=raw)]
 
 
-def _epoch(processes: int, use: float, out: Path) -> float:
-    """Return the seconds of an epoch, without those that the processes take to start."""
+def _epoch(processes: int, fraction: float, out: Path) -> float:
+    """Return the seconds of an epoch, without the start of the processes."""
     command = [sys.executable, "-m", "sheafed", "run", "fifteen", "--out", str(out)]
     changes = (
         "training.epochs=1",
         "training.oracle=false",
-        f"data.train_fraction={use}",
+        f"data.train_fraction={fraction}",
         "data.pilot_fraction=0.01",
     )
-    few_tests = "data.split=[0.98, 0.01, 0.01]"  # rounds are to be measured, not evaluations
+    few_tests = "data.split=[0.98, 0.01, 0.01]"  # to measure rounds, not evaluations
     for change in (*changes, few_tests):
         command += ["--set", change]
     command += ["--processes", str(processes)] if processes > 1 else []

@@ -1,4 +1,4 @@
-"""What a round costs beside the passes of the encoders and heads that it cannot do without."""
+"""The overhead of a round over the necessary passes through encoders and heads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import ByteSamples
 from sheafed.bench.measurement import Measurement, interleaved, ratio
-from sheafed.bench.networks import BATCH, Network, zoo
+from sheafed.bench.networks import BATCH, BenchNetwork, zoo
 from sheafed.config.methods import SheafFRLTable
 from sheafed.methods import Method, NonCooperative, SheafFRL
 
 
 def overhead(repeats: int) -> list[Measurement]:
-    """Compare rounds with bare loops over the same nets, layout and batches."""
+    """Compare rounds with bare loops over the same models, memory layout and batches."""
     found = []
     frugal = SheafFRLTable()
     cases: tuple[tuple[str, Method, int, float], ...] = (
@@ -35,9 +35,9 @@ def overhead(repeats: int) -> list[Measurement]:
             "bare": bare,
         }
         if period > 1:
-            tasks["quiet"] = network.step
+            tasks["without exchange"] = network.step
         seconds = interleaved(tasks, repeats)
-        rounds = sum(seconds["exchange"]) + (period - 1) * sum(seconds.get("quiet", []))
+        rounds = sum(seconds["exchange"]) + (period - 1) * sum(seconds.get("without exchange", []))
         what = f"a round of {name} on 15 agents over the bare loop"
         measured = rounds / period / sum(seconds["bare"])
         found.append(Measurement(1, what, bound, measured, raw=seconds))
@@ -45,7 +45,7 @@ def overhead(repeats: int) -> list[Measurement]:
 
 
 def layout(repeats: int) -> list[Measurement]:
-    """Compare the bare loop with one that leaves layout and data loading at their defaults."""
+    """Compare the bare loop with one that has PyTorch's default memory layout and data loading."""
     seconds = interleaved(
         {"plain": plain_loop(zoo(NonCooperative())), "bare": bare_loop(zoo(NonCooperative()))},
         repeats,
@@ -55,11 +55,11 @@ def layout(repeats: int) -> list[Measurement]:
     return [Measurement(2, what, 1.3, measured, at_most=False, raw=seconds)]
 
 
-def bare_loop(network: Network, *, pilots: bool = False) -> Callable[[], None]:
+def bare_loop(network: BenchNetwork, *, pilots: bool = False) -> Callable[[], None]:
     """Return one round of forward, backward and optimiser step, and nothing else.
 
-    With `pilots`, every agent also encodes 64 pilots in inference mode and goes backward through
-    a sum of squares of their latents, as the gluing penalty has to.
+    With `pilots`, every agent also encodes 64 pilots in evaluation mode and differentiates the sum
+    of squares of their latents, as the gluing penalty requires.
     """
     agents = [node.agent for node in network.nodes.values()]
     shared = next(iter(network.nodes.values())).context.pilots.inputs
@@ -75,13 +75,13 @@ def bare_loop(network: Network, *, pilots: bool = False) -> Callable[[], None]:
                 agent.encoder.eval()
                 agent.encoder(shared[:BATCH]).square().sum().mul(1e-6).backward()
                 agent.encoder.train()
-            _descend(agent, *agent.next_batch())
+            _optimizer_step(agent, *agent.next_batch())
 
     return step
 
 
-def plain_loop(network: Network) -> Callable[[], None]:
-    """Return the same with weights as PyTorch lays them out and a DataLoader of single samples."""
+def plain_loop(network: BenchNetwork) -> Callable[[], None]:
+    """Return the same with contiguous weights and a DataLoader of single samples."""
     agents = [node.agent for node in network.nodes.values()]
     loaders = []
     for agent in agents:
@@ -92,12 +92,12 @@ def plain_loop(network: Network) -> Callable[[], None]:
     def step() -> None:
         for agent, loader in zip(agents, loaders, strict=True):
             agent.optimizer.zero_grad(set_to_none=True)
-            _descend(agent, *next(loader))
+            _optimizer_step(agent, *next(loader))
 
     return step
 
 
-def _descend(agent: Agent, inputs: Tensor, targets: Tensor | None) -> None:
+def _optimizer_step(agent: Agent, inputs: Tensor, targets: Tensor | None) -> None:
     if agent.head is None or targets is None:
         raise TypeError("the networks measured here classify")
     cross_entropy(agent.head(agent.encoder(inputs)), targets).backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""How time and memory per agent grow with the network, at constant degree."""
+"""Time and memory per agent against the size of the network, at constant degree."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 from statistics import median
 
 from sheafed.bench.measurement import Measurement, interleaved, ratio
-from sheafed.bench.networks import many
+from sheafed.bench.networks import ring_of_small_agents
 from sheafed.methods import SheafFRL
 from sheafed.training.run import peak_memory
 
 SMALLEST = 15
 
 
-def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurement]:
-    """Compare a round per agent of larger networks with that of one of fifteen.
+def scaling(sizes: Sequence[int], repeats: int, least: int = 0) -> list[Measurement]:
+    """Compare the time of a round per agent of larger networks with that of one of fifteen.
 
     Args:
-        counts: their sizes.
-        repeats: rounds of each.
-        least: rounds of single agents; where a network's repeats have fewer, more are taken.
+        sizes: numbers of agents.
+        repeats: rounds of each network.
+        least: rounds times agents of each network, at least; more rounds are run if necessary.
     """
-    smallest = many(SMALLEST, SheafFRL())
+    smallest = ring_of_small_agents(SMALLEST, SheafFRL())
     smallest.step()
-    before = _resident()  # once: what a network leaves, the next, larger one takes
+    before = _resident()  # once: the next, larger network reuses freed memory
     bytes_per_agent = {}
     found = []
-    for count in sorted(set(counts) - {SMALLEST}):
+    for count in sorted(set(sizes) - {SMALLEST}):
         gc.collect()
-        network = many(count, SheafFRL())
+        network = ring_of_small_agents(count, SheafFRL())
         turns = max(1, count // SMALLEST)
 
         def small_rounds(turns: int = turns) -> None:
@@ -55,12 +55,12 @@ def growth(counts: Sequence[int], repeats: int, least: int = 0) -> list[Measurem
         measured = bytes_per_agent[most] / bytes_per_agent[few]
         raw = {"bytes per agent": bytes_per_agent}
         found.append(Measurement(6, what, 1.2, measured, raw=raw))
-    what = f"peak memory with {max(counts)} agents"
+    what = f"peak memory with {max(sizes)} agents"
     found.append(Measurement(6, what, 8.0, peak_memory() / 2**30, unit="GiB"))
     return found
 
 
 def _resident() -> int:
-    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    """Return the resident memory of this process in bytes; 0 where /proc is missing."""
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * 4096 if status.exists() else 0

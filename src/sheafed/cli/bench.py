@@ -1,85 +1,61 @@
-"""`sheafed bench`: what is measured of speed, memory and bytes, against its targets."""
+"""`sheafed bench`: speed, memory and bytes against their targets."""
 
 import json
-import os
-import platform
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
-from sheafed.bench import AGENTS, BENCHMARKS, measure
-from sheafed.bench.workers import fresh_processes
+from sheafed.bench import BENCHMARKS, run_benchmarks
+from sheafed.bench.measurement import Measurement, describe_machine
 from sheafed.errors import BenchError
-
-BY_THE_CLOCK = "processes"
-QUICK_AGENTS = (15, 200)
 
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(help="some of " + ", ".join(BENCHMARKS) + "; all if none")
+        list[str] | None,
+        typer.Argument(help="some of " + ", ".join(BENCHMARKS) + "; all by default"),
     ] = None,
     quick: Annotated[
-        bool, typer.Option(help="fewer repeats, two benchmarks at a time: noisier figures")
+        bool, typer.Option(help="fewer repeats, two benchmarks at a time: noisier")
     ] = False,
     agents: Annotated[
-        str | None, typer.Option(help="sizes of the networks that growth compares")
+        str | None, typer.Option(help="sizes of the networks that scaling compares, e.g. 15,200")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="where to write the raw figures")
+        Path | None, typer.Option("--json", help="file for the raw measurements")
     ] = None,
 ) -> None:
-    """Measure, as ratios inside interleaved runs, one thread and one process per benchmark."""
-    unknown = sorted(set(names or []) - set(BENCHMARKS))
-    if unknown:
-        choices = ", ".join(BENCHMARKS)
-        raise BenchError(f"there is no benchmark {', '.join(unknown)}; there are {choices}")
-    counts = agents or ",".join(map(str, QUICK_AGENTS if quick else AGENTS))
-    if not all(count.isdigit() and int(count) > 4 for count in counts.split(",")):
-        raise BenchError(f"--agents must be numbers above 4 like 15,50,200, got {counts!r}")
-    sizes = [int(count) for count in counts.split(",")]
-    chosen = list(names or BENCHMARKS)
-    alone = [name for name in chosen if name == BY_THE_CLOCK]
-    # The others count CPU seconds, which a busy machine disturbs less.
-    rest = [name for name in chosen if name != BY_THE_CLOCK]
-    found = []
-    with fresh_processes(2 if quick else 1) as pool:
-        for group in (alone, rest):
-            running = [pool.submit(measure, name, quick, sizes) for name in group]
-            found += [each.as_dict() for benchmark in running for each in benchmark.result()]
+    """Measure ratios within interleaved runs; one thread and one process per benchmark."""
+    found = run_benchmarks(names or [], quick=quick, sizes=_parse_sizes(agents))
     Console().print(_table(found))
     if json_file is not None:
-        content = {"machine": machine(), "quick": quick, "measurements": found}
+        content = {
+            "machine": describe_machine(),
+            "quick": quick,
+            "measurements": [measurement.as_dict() for measurement in found],
+        }
         write_atomically(json_file, json.dumps(content, indent=2).encode())
         print(f"wrote {json_file}")
 
 
-def machine() -> dict[str, str | int]:
-    """Describe where the figures were taken."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.processor(),
-        "cores": os.cpu_count() or 0,
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+def _parse_sizes(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(size) for size in text.split(",")]
+    except ValueError as problem:
+        raise BenchError(f"--agents must be numbers like 15,50,200, got {text!r}") from problem
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
-    about = machine()
-    table = Table(title=f"{about['processor']}, {about['cores']} cores, torch {about['torch']}")
-    for heading in ("", "what", "target", "measured", "verdict"):
-        table.add_column(heading)
-    for row in sorted(found, key=lambda row: row["target"]):
-        sign, unit = ("≤" if row["at_most"] else "≥"), row["unit"]
-        target, measured = f"{sign} {row['bound']:g} {unit}", f"{row['measured']:.2f} {unit}"
-        table.add_row(str(row["target"]), row["what"], target, measured, row["verdict"])
+def _table(found: Sequence[Measurement]) -> Table:
+    machine = describe_machine()
+    title = f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}"
+    table = Table("", "what", "target", "measured", "verdict", title=title)
+    for row in found:
+        target = f"{'≤' if row.at_most else '≥'} {row.bound:g} {row.unit}"
+        measured = f"{row.measured:.2f} {row.unit}"
+        table.add_row(str(row.target), row.what, target, measured, row.verdict)
     return table
