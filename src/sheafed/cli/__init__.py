@@ -41,7 +41,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(network.app, name="network")
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         print(__version__)
         raise typer.Exit
@@ -51,14 +51,14 @@ def _say_version(wanted: bool) -> None:
 def sheafed(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_say_version, help="say which release"),
+        typer.Option("--version", is_eager=True, callback=_print_version, help="print the version"),
     ] = False,
 ) -> None:
-    """Agents that share neither data, nor model, nor latent space learn to be understood."""
+    """Representation learning for agents that share neither data, model nor latent space."""
 
 
 def main() -> None:
-    """Run the command line; errors made on purpose are one line, without a traceback."""
+    """Run the command line; an expected error is one line, without a traceback."""
     try:
         app()
     except SheafedError as error:

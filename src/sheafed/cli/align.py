@@ -1,4 +1,4 @@
-"""`sheafed align` and `sheafed send`: post-hoc alignment of latents that lie in files."""
+"""`sheafed align` and `sheafed send`: post-hoc alignment of latents in files."""
 
 import io
 import sys
@@ -27,20 +27,20 @@ def align(
     ],
     out: Annotated[Path, typer.Option(help="directory for the alignment")],
     edge: Annotated[
-        list[str] | None, typer.Option(help="A:B, repeatable; everybody with everybody if absent")
+        list[str] | None, typer.Option(help="A:B, repeatable; all pairs by default")
     ] = None,
     whitening: Annotated[
-        str, typer.Option(help="what to fit the whitening to: pilots, private or none")
+        str, typer.Option(help="data to fit the whitening on: pilots, private or none")
     ] = "pilots",
     private: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=FILE.npy, repeatable: latents of own data, for private whitening"),
+        typer.Option(help="NAME=FILE.npy, repeatable: latents of private data"),
     ] = None,
     shrinkage: Annotated[
-        str, typer.Option(help="of covariances before whitening: auto, or 0 to 1")
+        str, typer.Option(help="of the covariance before whitening: auto, or a number in [0, 1]")
     ] = "auto",
 ) -> None:
-    """Align encoders that were trained apart, from the latents of shared pilots."""
+    """Align encoders that were trained separately, from the latents of shared pilots."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UndeterminedMapWarning)
         fitted = alignment.align(
@@ -62,11 +62,11 @@ def send(
     alignment_directory: Annotated[
         Path, typer.Option("--alignment", help="directory that `sheafed align` wrote")
     ],
-    sender: Annotated[str, typer.Option("--from", help="whose latents these are")],
-    receiver: Annotated[str, typer.Option("--to", help="who shall read them")],
+    sender: Annotated[str, typer.Option("--from", help="name of the sender")],
+    receiver: Annotated[str, typer.Option("--to", help="name of the receiver")],
     out: Annotated[Path, typer.Option(help="the .npy file to write")],
 ) -> None:
-    """Turn one agent's latents into those that another agent's head understands."""
+    """Map one agent's latents into another agent's latent space."""
     fitted = alignment.Alignment.load(alignment_directory)
     received = fitted.send(_read_array(latents), sender, receiver)
     content = io.BytesIO()
@@ -111,7 +111,7 @@ def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
         if not (name and separator and file):
             raise InputError(f"expected NAME=FILE.npy, got {argument!r}")
         if name in arrays:
-            raise InputError(f"the agent {name!r} is given twice; every agent has one file")
+            raise InputError(f"agent {name!r} is given twice; give every agent one file")
         arrays[name] = _read_array(Path(file))
     return arrays
 
@@ -125,7 +125,7 @@ def _read_array(path: Path) -> NDArray[Any]:
         ) from problem
     if not isinstance(array, np.ndarray):
         array.close()
-        raise InputError(f"{path} holds several arrays; give a .npy file with one")
+        raise InputError(f"{path} contains several arrays; give a .npy file with one")
     return array
 
 

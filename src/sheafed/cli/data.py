@@ -1,4 +1,4 @@
-"""`sheafed data list` and `sheafed data fetch`: the data sets that are known by name."""
+"""`sheafed data list` and `sheafed data fetch`: the built-in data sets."""
 
 from typing import Annotated
 
@@ -8,23 +8,21 @@ from rich.table import Table
 
 from sheafed.datasets import cache, catalog
 
-app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
+app = typer.Typer(help="The built-in data sets.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_() -> None:
-    """List the data sets, where they come from, and whether they are in the cache."""
-    table = Table()
-    for heading in ("name", "samples", "classes", "shape", "from", "state"):
-        table.add_column(heading)
-    for name, known in catalog.DATASETS.items():
+    """List the data sets, their sources, and whether they are in the cache."""
+    table = Table("name", "samples", "classes", "shape", "source", "state")
+    for name, info in catalog.DATASETS.items():
         table.add_row(
             name,
-            f"{known.samples:,}",
-            str(len(known.classes)),
-            " x ".join(map(str, known.shape)),
-            known.origin,
-            "embedded" if known.remote is None else cache.cache_status(known.remote),
+            f"{info.samples:,}",
+            str(len(info.classes)),
+            " x ".join(map(str, info.shape)),
+            info.origin,
+            "embedded" if info.remote is None else cache.cache_status(info.remote),
         )
     Console().print(table)
     print(f"cache: {cache.data_directory()} (set {cache.VARIABLE} to change it)")
@@ -35,10 +33,10 @@ def fetch(
     name: Annotated[str, typer.Argument(help="as in `sheafed data list`")],
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
-    """Fetch a data set into the cache, checked by SHA-256; an interrupted fetch goes on."""
+    """Download a data set into the cache, checked by SHA-256; an interrupted download resumes."""
     dataset = catalog.dataset_info(name).remote
     if dataset is None:
         print(f"{name} is embedded in scikit-learn: nothing to fetch")
         return
-    home = cache.fetch(dataset, again=again, log=print)
-    print(f"{name} is complete in {home}")
+    directory = cache.fetch(dataset, again=again, log=print)
+    print(f"{name} is complete in {directory}")

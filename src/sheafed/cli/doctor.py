@@ -1,4 +1,4 @@
-"""`sheafed doctor`: what is installed, what is missing, and how to get it."""
+"""`sheafed doctor`: installed and missing packages, and how to install them."""
 
 import platform
 import sys
@@ -13,9 +13,9 @@ from rich.table import Table
 import sheafed
 
 PURPOSE = {
-    "network": "agents on many machines, over Zenoh",
+    "network": "one process per agent, over Zenoh",
     "pretrained": "encoders of timm and of Hugging Face transformers",
-    "tensorboard": "curves in TensorBoard",
+    "tensorboard": "metrics in TensorBoard",
     "tune": "hyperparameter search with Optuna",
     "dev": "tests and linters",
 }
@@ -23,7 +23,7 @@ MODULES = {"eclipse-zenoh": "zenoh"}
 
 
 def doctor() -> None:
-    """Say what is installed, which optional parts are missing and how to get them."""
+    """List installed and missing packages, required and optional, and how to install them."""
     required, extras = _requirements()
     console = Console()
     console.print(
@@ -31,9 +31,7 @@ def doctor() -> None:
         f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} torch threads, "
         f"{torch.cuda.device_count()} GPUs"
     )
-    table = Table()
-    for heading in ("part", "packages", "state"):
-        table.add_column(heading)
+    table = Table("part", "packages", "state")
     broken = _missing(required)
     table.add_row("required", _versions(required), _state(broken, "pip install sheafed"))
     for extra, requirements in extras.items():
@@ -65,7 +63,7 @@ def _version(requirement: Requirement) -> str | None:
 
 
 def _missing(requirements: list[Requirement]) -> list[str]:
-    """Name what is not installed, too old, or installed without its module."""
+    """Return what is not installed, too old, or installed without its module."""
     missing = []
     for requirement in requirements:
         version = _version(requirement)

@@ -1,4 +1,4 @@
-"""`sheafed report`: one page about some runs."""
+"""`sheafed report`: one HTML page about one or more runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,12 @@ from sheafed.report import read_runs, write_report
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(help="directories that `sheafed run` wrote")],
-    out: Annotated[Path, typer.Option(help="the page to write")] = Path("report.html"),
+    directories: Annotated[
+        list[Path], typer.Argument(help="run directories, written by `sheafed run`")
+    ],
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
 ) -> None:
-    """Write one HTML page about runs: figures, graph, curves, bytes; it needs no network."""
+    """Write one interactive HTML page about runs: accuracies, graph, curves, bytes."""
     if out.is_dir():
         raise InputError(f"--out is a directory, {out}; give a file, e.g. {out / 'report.html'}")
     write_report(read_runs(directories), out)
