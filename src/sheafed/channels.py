@@ -1,8 +1,7 @@
-r"""Noisy links: what arrives of latents that were sent.
+r"""Noisy links: quantisation, additive noise and erasures of transmitted latents.
 
-A latent `(d,)` is one transmission of d symbols. It is first quantised, then disturbed, and then
-some of its symbols are lost. All three act on each latent for itself, so that it does not matter
-with which others it is sent.
+A latent `(d,)` is one transmission of d symbols. It is first quantised, then noise is added, and
+then some of its symbols are erased. Each latent is disturbed independently of the batch.
 """
 
 from dataclasses import dataclass
@@ -23,14 +22,18 @@ MOST_BITS = 32
 class Channel:
     """A link over which latents are transmitted.
 
+    >>> channel = Channel(bits=1)
+    >>> channel.carry(torch.tensor([[-4.0, 1.0]]), torch.Generator())
+    tensor([[-2.,  2.]])
+
     Args:
         snr_db: the signal-to-noise ratio in decibels of additive white Gaussian noise; None for
             no noise.
-        erasure: the probability with which a symbol, one coordinate of a latent, is lost. The
-            receiver knows which are, and takes 0 for them: the mean of a white latent.
-        bits: into how many each coordinate is quantised; None for as it is.
-        when: `"always"`: pilots in training, or those that maps are fitted from after it, and
-            whatever is transmitted later; `"inference"`: only the latter.
+        erasure: the probability that a symbol, one coordinate of a latent, is erased. The receiver
+            knows which ones, and replaces them by 0, the mean of a white latent.
+        bits: per coordinate; None for no quantisation.
+        when: `"always"`: pilots, in training or for fitting maps after it, and latents transmitted
+            later; `"inference"`: only the latter.
     """
 
     snr_db: float | None = None
@@ -48,7 +51,7 @@ class Channel:
             raise InputError(f"when must be 'always' or 'inference', got {self.when!r}")
 
     def carry(self, latents: Tensor, stream: torch.Generator) -> Tensor:
-        """Return what arrives of latents `(n, d)`; the stream decides noise and losses."""
+        """Return the received latents `(n, d)`; noise and erasures are drawn from the stream."""
         if self.bits is not None:
             latents = quantise(latents, self.bits)
         if self.snr_db is not None:
@@ -61,8 +64,8 @@ class Channel:
 def add_noise(latents: Tensor, snr_db: float, stream: torch.Generator) -> Tensor:
     r"""Add white Gaussian noise of variance $10^{-\mathrm{SNR}/10} \|z\|^2 / d$ to each latent z.
 
-    Its power is relative to that of the latent: a sender that scales every transmission to one
-    power, and a receiver that knows the scale.
+    Its power is relative to that of the latent, as if the sender scaled every transmission to one
+    power and the receiver knew the scale.
     """
     power = latents.square().mean(-1, keepdim=True)
     noise = torch.randn(latents.shape, generator=stream, dtype=latents.dtype)
@@ -70,7 +73,7 @@ def add_noise(latents: Tensor, snr_db: float, stream: torch.Generator) -> Tensor
 
 
 def erase(latents: Tensor, probability: float, stream: torch.Generator) -> Tensor:
-    """Put 0 for each coordinate that is lost, independently of all others."""
+    """Set each coordinate to 0 with the given probability, independently of all others."""
     draws = torch.rand(latents.shape, generator=stream, dtype=torch.float64)
     return torch.where(draws < probability, torch.zeros_like(latents), latents)
 
@@ -78,14 +81,17 @@ def erase(latents: Tensor, probability: float, stream: torch.Generator) -> Tenso
 def quantise(latents: Tensor, bits: int) -> Tensor:
     r"""Round each coordinate to the middle of one of $2^b$ equal cells of $[-m, m]$.
 
-    m is the largest magnitude in the latent, which is sent along. An error is at most
-    $m\, 2^{-b}$; one bit keeps signs.
+    m is the largest magnitude in the latent, which is sent along. The error of a coordinate is at
+    most $m\, 2^{-b}$; one bit keeps signs.
+
+    >>> quantise(torch.tensor([[-4.0, 1.0, 3.0]]), bits=2)
+    tensor([[-3.,  1.,  3.]])
     """
     _check_bits(bits)
     cells = 2**bits
     exact = latents.double()
     width = 2 * exact.abs().amax(-1, keepdim=True) / cells
-    inside = torch.where(width > 0, width, torch.ones_like(width))  # a latent of zeros stays one
+    inside = torch.where(width > 0, width, torch.ones_like(width))  # a latent of zeros stays zero
     cell = (exact / inside).floor().clamp(-cells // 2, cells // 2 - 1)
     middle: Tensor = (cell + 0.5) * width
     return middle.to(latents.dtype)

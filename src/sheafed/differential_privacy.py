@@ -1,13 +1,13 @@
 r"""The Gaussian mechanism with the exact condition of Balle and Wang (2018).
 
-Adding $\mathcal N(0, \sigma^2 I)$ to a value that one change moves by at most $\Delta$ is
+Adding $\mathcal N(0, \sigma^2 I)$ to a value of sensitivity $\Delta$ is
 $(\varepsilon, \delta)$-differentially private if and only if
 
 $$\Phi\left(\frac\mu2 - \frac\varepsilon\mu\right)
 - e^\varepsilon\,\Phi\left(-\frac\mu2 - \frac\varepsilon\mu\right) \le \delta,
 \qquad \mu = \Delta / \sigma.$$
 
-Any number of such releases, each of which may depend on the earlier ones, together are exactly one
+Any number of such releases, each of which may depend on the earlier ones, are together exactly one
 with $\mu = \sqrt{\sum_t \mu_t^2}$ (Dong, Roth and Su 2022).
 """
 
@@ -32,26 +32,38 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    r"""Return the largest $\mu$ that is private for (epsilon, delta): $\sigma = \Delta / \mu$."""
+    r"""Return the largest $\mu$ that is private for (epsilon, delta): $\sigma = \Delta / \mu$.
+
+    >>> round(mu_of(epsilon=1.0, delta=1e-5), 3)
+    0.268
+    """
     if not (isfinite(epsilon) and epsilon > 0):
         raise InputError(f"epsilon must be positive and finite, got {epsilon}")
     _check_delta(delta)
-    return _last(lambda mu: delta_of(epsilon, mu) <= delta)
+    return _largest(lambda mu: delta_of(epsilon, mu) <= delta)
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least epsilon for which the mechanism with this mu is private at delta."""
+    """Return the least epsilon for which the mechanism with this mu is private at delta.
+
+    >>> round(epsilon_of(mu_of(epsilon=2.0, delta=1e-5), delta=1e-5), 6)
+    2.0
+    """
     if not (isfinite(mu) and mu >= 0):
         raise InputError(f"mu must be finite and not negative, got {mu}")
     _check_delta(delta)
     if delta_of(0.0, mu) <= delta:
         return 0.0
-    below = _last(lambda epsilon: delta_of(epsilon, mu) > delta)
+    below = _largest(lambda epsilon: delta_of(epsilon, mu) > delta)
     return below * (1 + 1e-12)  # the private side of the last bit
 
 
 def composed(mu: float, releases: int) -> float:
-    r"""Return the $\mu$ of several releases with this one each."""
+    r"""Return the $\mu$ of several releases with $\mu$ each.
+
+    >>> composed(0.5, releases=4)
+    1.0
+    """
     return mu * sqrt(releases)
 
 
@@ -60,8 +72,8 @@ def _check_delta(delta: float) -> None:
         raise InputError(f"delta must lie between 0 and 1, got {delta}")
 
 
-def _last(holds: Callable[[float], bool]) -> float:
-    """Return the largest number, by bisection, up to which a condition holds; it does near 0."""
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return by bisection the largest number up to which a condition holds that holds near 0."""
     high = 1.0
     while holds(high):
         high *= 2

@@ -44,17 +44,21 @@ def class_overlap(
     graph, then the heaviest remaining edges until there are $\mathrm{round}(\rho N(N-1)/2)$. Edges
     of equal weight are taken in the order of their sorted names.
 
+    >>> graph = class_overlap({"ada": [0, 1], "bo": [1, 2], "cy": [2, 3]}, density=0)
+    >>> sorted(graph.edges)
+    [('ada', 'bo'), ('bo', 'cy')]
+
     Args:
         targets: the target classes $\mathcal C_i$ of every agent, at least one each.
-        density: the fraction $\rho$ of all pairs that are joined. Connectivity comes first: there
-            are never fewer edges than the $N - 1$ of the tree.
+        density: the fraction $\rho$ of all pairs that are joined, but never fewer edges than the
+            $N - 1$ of the tree.
     """
     check_fraction("density", density)
     names = sorted(_check_names(targets))
     without = [name for name in names if not targets[name]]
     if without:
         raise EmptyInputError(
-            f"agents {without} have no target classes; give each at least one, or leave it out"
+            f"agents {without} have no target classes; give each at least one, or remove it"
         )
     classes = {name: frozenset(targets[name]) for name in names}
     pairs = list(combinations(names, 2))
@@ -82,7 +86,11 @@ def _spanning_tree(
 
 
 def ring(names: Sequence[str]) -> nx.Graph[str]:
-    """Join each agent to the next and the last to the first."""
+    """Join each agent to the next and the last to the first.
+
+    >>> sorted(ring(["ada", "bo", "cy"]).edges)
+    [('ada', 'bo'), ('ada', 'cy'), ('bo', 'cy')]
+    """
     _check_names(names)
     if len(names) < 3:
         raise GraphError(
@@ -92,28 +100,43 @@ def ring(names: Sequence[str]) -> nx.Graph[str]:
 
 
 def line(names: Sequence[str]) -> nx.Graph[str]:
-    """Join each agent to the next."""
+    """Join each agent to the next.
+
+    >>> sorted(line(["ada", "bo", "cy"]).edges)
+    [('ada', 'bo'), ('bo', 'cy')]
+    """
     return _graph(_check_names(names), pairwise(names))
 
 
 def star(names: Sequence[str]) -> nx.Graph[str]:
-    """Join the first agent to all others."""
+    """Join the first agent to all others.
+
+    >>> sorted(star(["hub", "ada", "bo"]).edges)
+    [('hub', 'ada'), ('hub', 'bo')]
+    """
     centre, *leaves = _check_names(names)
     return _graph(names, [(centre, leaf) for leaf in leaves])
 
 
 def complete(names: Sequence[str]) -> nx.Graph[str]:
-    """Join every two agents."""
+    """Join every two agents.
+
+    >>> len(complete(["ada", "bo", "cy", "dee"]).edges)
+    6
+    """
     return _graph(_check_names(names), combinations(names, 2))
 
 
 def erdos_renyi(names: Sequence[str], probability: float, seed: int) -> nx.Graph[str]:
-    """Join every two agents with the given probability, then connect what is left apart.
+    """Join every two agents with the given probability, then connect the components.
 
     One number is drawn per pair, in sorted order, so the graph is a function of the set of names
-    and the seed. If it falls into components, these are put in the order of their first names and
-    each is joined to the next by an edge between the two first names: the fewest edges that
-    connect it, chosen without chance. At probability 0 that is the line of the sorted names.
+    and the seed. Components are sorted by their first names, and each is joined to the next by an
+    edge between the two first names: the fewest edges that connect the graph, without chance. At
+    probability 0 that is the line of the sorted names.
+
+    >>> sorted(erdos_renyi(["cy", "ada", "bo"], probability=0, seed=0).edges)
+    [('ada', 'bo'), ('bo', 'cy')]
     """
     check_fraction("probability", probability)
     names = sorted(_check_names(names))
@@ -130,9 +153,12 @@ def from_edges(
 ) -> nx.Graph[str]:
     """Build a graph from its edges, each given once as a pair of names, and check it.
 
+    >>> sorted(from_edges([("ada", "bo"), ("bo", "cy")]))
+    ['ada', 'bo', 'cy']
+
     Args:
         edges: the pairs of neighbours, in any order.
-        names: all agents, if the edges shall be held against them.
+        names: all agents; if given, the graph must consist of exactly these.
     """
     pairs = list(edges)
     for pair in pairs:
@@ -151,9 +177,13 @@ def from_edges(
 def check_graph(graph: nx.Graph[str], names: Collection[str] | None = None) -> nx.Graph[str]:
     """Return `graph` if agents can cooperate over it.
 
-    It must be undirected and simple, have at least one agent, names that are strings, no self
-    loops and one component, and consist of exactly `names` where these are given. One agent
-    without neighbours is a graph; two are not.
+    It must be undirected, simple and connected, with at least one agent, strings as names, no self
+    loops, and exactly the agents `names` if these are given. A single agent without neighbours is
+    allowed.
+
+    >>> check_graph(nx.Graph([("ada", "bo"), ("cy", "dee")]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sheafed.errors.DisconnectedGraphError: the graph must be connected, got 2 components: ...
     """
     if not isinstance(graph, nx.Graph) or graph.is_directed() or graph.is_multigraph():
         raise GraphError(
@@ -176,7 +206,7 @@ def check_graph(graph: nx.Graph[str], names: Collection[str] | None = None) -> n
         if missing:
             raise GraphError(
                 f"agents {missing} are not in the graph, which has {sorted(graph)}; join them to "
-                "a neighbour or leave them out"
+                "a neighbour or remove them"
             )
     components = _components(graph)
     if len(components) > 1:
@@ -192,6 +222,9 @@ def orient(graph: nx.Graph[str], dims: Mapping[str, int]) -> tuple[Edge, ...]:
 
     The head $i$ of $e_{ij}$ is the agent with the larger stalk, $d_i > d_j$. For $d_i = d_j$, where
     the choice is arbitrary, it is the agent whose name sorts first.
+
+    >>> orient(line(["ada", "bo", "cy"]), {"ada": 8, "bo": 16, "cy": 16})
+    (Edge(head='bo', tail='ada'), Edge(head='bo', tail='cy'))
 
     Returns:
         The oriented edges, sorted by head, then tail.
@@ -236,7 +269,7 @@ def _check_names(names: Names) -> Names:
     if isinstance(names, str):
         raise GraphError(f"names must be a sequence of names, got the single string {names!r}")
     if not names:
-        raise EmptyInputError("there are no agents; give at least one name")
+        raise EmptyInputError("no agents; give at least one name")
     unnamed = [name for name in names if not isinstance(name, str)]
     if unnamed:
         raise GraphError(f"agents must have string names, got {unnamed}; convert them with str()")

@@ -194,14 +194,12 @@ class TestTotalVariation:
         sheaf = random_sheaf(seed, rotations=rotations)
         z = random_cochain(sheaf, seed, rows)
         expected = quadratic_form(sheaf, z)
-        for form in (
-            sheaf.total_variation,
-            sheaf.oriented_total_variation,
-            sheaf.total_variation_by_heads,
-            sheaf.total_variation_by_nodes,
-        ):
-            assert form(z).shape == ()
-            assert form(z).item() == pytest.approx(expected, abs=1e-12)
+        assert sheaf.total_variation(z).shape == ()
+        assert sheaf.total_variation(z).item() == pytest.approx(expected, abs=1e-12)
+        by_agents = sum(sheaf.total_variation_at(z, name).item() for name in sheaf.names)
+        assert by_agents == pytest.approx(expected, abs=1e-12)
+        oriented = sheaf.reparameterised()
+        assert oriented.total_variation(z).item() == pytest.approx(expected, abs=1e-12)
         assert sum(sheaf.edge_variation(z).values()) == pytest.approx(expected, abs=1e-12)
         x = stacked(sheaf, z)
         assert np.trace(x @ (sheaf.laplacian() @ x.T)) == pytest.approx(expected, abs=1e-12)
@@ -691,9 +689,6 @@ class TestConstruction:
         for method in (
             sheaf.edge_variation,
             sheaf.total_variation,
-            sheaf.oriented_total_variation,
-            sheaf.total_variation_by_heads,
-            sheaf.total_variation_by_nodes,
             lambda z: sheaf.total_variation_at(z, "b"),
         ):
             with pytest.raises(InputError, match=r"no latents of agents \['a', 'c'\]"):

@@ -1,4 +1,4 @@
-r"""Holonomy: what transport around a cycle of agents does to a latent."""
+r"""Holonomy: the map that transport around a cycle of agents applies to a latent."""
 
 from __future__ import annotations
 

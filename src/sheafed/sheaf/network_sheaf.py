@@ -28,8 +28,6 @@ from sheafed.sheaf.holonomy import Holonomy, check_cycle, compose, fundamental_c
 from sheafed.sheaf.restriction_maps import check_dtypes, check_maps
 from sheafed.sheaf.sections import kernel, triangular_at
 
-__all__ = ["Cochain", "Holonomy", "NetworkSheaf"]
-
 Cochain: TypeAlias = Mapping[str, Tensor]
 r"""A 0-cochain $z = \{z_i\}$: each agent's latent `(d_i,)`, or its batch of latents `(n, d_i)`."""
 
@@ -40,10 +38,23 @@ class NetworkSheaf:
 
     On the edge $e_{ij}$ with head $i$ and tail $j$, $d_i \ge d_j$, the edge stalk is
     $\mathbb R^{d_i}$, with $\mathcal F_{i \to e_{ij}} = O_{ji}$ and
-    $\mathcal F_{j \to e_{ij}} = V_{ij}$. The sheaf copies what it is given, detached from autograd.
+    $\mathcal F_{j \to e_{ij}} = V_{ij}$. The sheaf keeps copies of the maps, detached from
+    autograd.
+
+    >>> from sheafed import graphs
+    >>> v = torch.tensor([[1.0], [0.0]])  # embeds bo's line into ada's plane
+    >>> sheaf = NetworkSheaf(graphs.line(["ada", "bo"]), {"ada": 2, "bo": 1}, {("ada", "bo"): v})
+    >>> sheaf
+    NetworkSheaf(2 agents, 1 edges, stalks of 1 to 2 dimensions)
+    >>> sheaf.transport(torch.tensor([[5.0]]), "bo", "ada")
+    tensor([[5., 0.]])
+    >>> sheaf.total_variation({"ada": torch.tensor([5.0, 1.0]), "bo": torch.tensor([5.0])})
+    tensor(1.)
+    >>> len(sheaf.global_sections()["ada"])
+    1
 
     Args:
-        graph: the agents and who talks to whom.
+        graph: the agents and their edges.
         dims: the stalk dimension $d_i$ of every agent.
         maps: $V_{ij}$ `(d_head, d_tail)` with orthonormal columns for each edge of
             `orient(graph, dims)`.
@@ -140,35 +151,10 @@ class NetworkSheaf:
     def total_variation(self, z: Cochain) -> Tensor:
         r"""Return $\sum_{e_{ij}} \|O_{ji} z_i - V_{ij} z_j\|_2^2 = z^\top L z$ (total_variation).
 
-        A scalar tensor in the latents' dtype, differentiable in them. Like the other forms below,
-        it is summed over the rows of a batch.
+        A scalar tensor in the latents' dtype, differentiable in them, summed over the rows of a
+        batch. It is also the sum of `total_variation_at` over all agents (eq. tv-two-forms).
         """
         return _sum(z, self.edge_variation(z).values())
-
-    def oriented_total_variation(self, z: Cochain) -> Tensor:
-        r"""Return $\sum_{e_{ij}} \|z_i - V_{ij} z_j\|_2^2$ (eq. oriented_total_variation).
-
-        $V_{ij}$ is here the re-parameterised map $O_{ji}^\top V_{ij}$, as in the two next forms.
-        """
-        self._check_cochain(z, self.names)
-        return _sum(z, (self._gluing(z, edge) for edge in self.edges))
-
-    def total_variation_by_heads(self, z: Cochain) -> Tensor:
-        r"""Return $\sum_i \sum_{j \in N(i)^-} \|z_i - V_{ij} z_j\|_2^2$ (tv-two-forms, first)."""
-        self._check_cochain(z, self.names)
-        return _sum(
-            z,
-            (
-                self._gluing(z, Edge(name, tail))
-                for name in self.names
-                for tail in incoming(self.edges, name)
-            ),
-        )
-
-    def total_variation_by_nodes(self, z: Cochain) -> Tensor:
-        r"""Return $\sum_i TV(z)|_i$ (eq. tv-two-forms, second form)."""
-        self._check_cochain(z, self.names)
-        return _sum(z, (self.total_variation_at(z, name) for name in self.names))
 
     def total_variation_at(self, z: Cochain, name: str) -> Tensor:
         r"""Return agent $i$'s contribution to the total variation (eq. tv_at_i).
@@ -198,7 +184,7 @@ class NetworkSheaf:
         path = nx.shortest_path(self.graph, sender, receiver)
         raise GraphError(
             f"agents {sender!r} and {receiver!r} are not neighbours, so no map joins them; "
-            f"a way between them is transport_along(z, {path})"
+            f"use transport_along(z, {path})"
         )
 
     def transport(self, z: Tensor, sender: str, receiver: str) -> Tensor:
@@ -213,7 +199,7 @@ class NetworkSheaf:
     def transport_along(self, z: Tensor, path: Sequence[str]) -> Tensor:
         """Carry latents of `path[0]` from neighbour to neighbour to `path[-1]`.
 
-        What does not fit through the smallest stalk on the way is lost.
+        Components outside the smallest stalk of the path are lost.
         """
         if not path:
             raise EmptyInputError("the path is empty; give the agents from sender to receiver")
@@ -279,9 +265,7 @@ class NetworkSheaf:
     def _check_agents(self, names: Iterable[str]) -> None:
         unknown = sorted({str(name) for name in names if name not in self.dims})
         if unknown:
-            raise UnknownAgentError(
-                f"unknown agents {unknown}; the sheaf has {list(self.names)}: check the spelling"
-            )
+            raise UnknownAgentError(f"unknown agents {unknown}; the sheaf has {list(self.names)}")
 
     def _check_cochain(self, z: Cochain, needed: Collection[str]) -> None:
         self._check_agents(z)

@@ -1,4 +1,4 @@
-"""Restriction maps as they are given: one per edge, of the right shape, on its manifold."""
+"""Checks of restriction maps: one per edge, of the right shape, on its manifold."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType

@@ -1,9 +1,8 @@
-r"""Ways between agents that are not neighbours, and what a latent is expected to lose on them.
+r"""Routing: paths between agents that are not neighbours, and the loss to expect on them.
 
-It can lose in two ways, and the agents on the way know both. At every hop neighbours may *disagree*
-about the pilots where both have a say, in the smaller of their two spaces. And the narrowest stalk
-has no *room* for all of a latent: what is lost there stays lost, whatever wider stalks add later.
-Both are shares of the latent's energy.
+There are two losses, both as shares of the latent's energy. At every hop the neighbours' latents of
+the pilots may *mismatch* in the smaller of their two spaces. And the narrowest stalk of the path
+cannot hold all of a wider latent: that part is lost, however wide later stalks are.
 """
 
 from __future__ import annotations
@@ -23,27 +22,31 @@ def path_loss(
 ) -> float:
     r"""Return the expected loss of a path, $\sum_{ij} \mu_{ij} + (d - \min_i d_i) / d$.
 
+    >>> dims = {"ada": 8, "bo": 4, "cy": 8}
+    >>> path_loss(["ada", "bo", "cy"], dims, {Edge("ada", "bo"): 0.1, Edge("cy", "bo"): 0.1})
+    0.7
+
     Args:
-        path: from the agent that encoded the latent, which has $d$ numbers, to who is to read it.
+        path: from the sender, whose latents have size $d$, to the receiver.
         dims: $d_i$, the stalk dimension of every agent.
-        mismatch: $\mu$ of every edge, the normalised residual in its smaller space.
+        mismatch: $\mu$ of every edge, the misalignment of the pilots in its smaller space.
     """
     check_path(path, mismatch)
-    disagreement = sum(mismatch[_edge(a, b, dims)] for a, b in pairwise(path))
+    mismatched = sum(mismatch[_edge(a, b, dims)] for a, b in pairwise(path))
     size = dims[path[0]]
-    return disagreement + (size - min(dims[name] for name in path)) / size
+    return mismatched + (size - min(dims[name] for name in path)) / size
 
 
 def lowest_loss_path(
     sender: str, receiver: str, dims: Mapping[str, int], mismatch: Mapping[Edge, float]
 ) -> list[str]:
-    """Return the path from sender to receiver with the least expected loss.
+    """Return the path from sender to receiver with the least `path_loss`.
 
-    Args:
-        sender: who encoded the latent.
-        receiver: who is to read it.
-        dims: the stalk dimension of every agent.
-        mismatch: of every edge of the network, see `path_loss`.
+    >>> dims = {"ada": 8, "bo": 2, "cy": 8, "dee": 8}
+    >>> edges = [("ada", "bo"), ("bo", "cy"), ("ada", "dee"), ("dee", "cy")]
+    >>> mismatch = {_edge(a, b, dims): 0.1 for a, b in edges}
+    >>> lowest_loss_path("ada", "cy", dims, mismatch)
+    ['ada', 'dee', 'cy']
     """
     check_agents((sender, receiver), dims)
     network: nx.Graph[str] = nx.Graph()
@@ -51,7 +54,7 @@ def lowest_loss_path(
     for (head, tail), loss in sorted(mismatch.items()):
         network.add_edge(head, tail, weight=loss)
     found = []
-    # For every width that the narrowest stalk may have: the least disagreement among those as wide.
+    # For every width that the narrowest stalk may have: the least mismatch through such stalks.
     for width in sorted(set(dims.values()), reverse=True):
         if width <= min(dims[sender], dims[receiver]):
             wide = network.subgraph(name for name in dims if dims[name] >= width)
@@ -59,8 +62,8 @@ def lowest_loss_path(
                 found.append(list(nx.dijkstra_path(wide, sender, receiver)))
     if not found:
         raise GraphError(
-            f"there is no path from {sender!r} to {receiver!r}: the network has fallen apart; join "
-            "its parts"
+            f"no path from {sender!r} to {receiver!r}: the network is disconnected; add an edge "
+            "between its components"
         )
     return min(found, key=lambda path: path_loss(path, dims, mismatch))
 
@@ -72,13 +75,13 @@ def check_path(path: Sequence[str], edges: Mapping[Edge, object]) -> None:
     for a, b in pairwise(path):
         if Edge(a, b) not in edges and Edge(b, a) not in edges:
             raise GraphError(
-                f"the path {list(path)} goes from {a!r} to {b!r}, which are not neighbours; go "
-                "round, or leave the path out to have one found"
+                f"the path {list(path)} goes from {a!r} to {b!r}, which are not neighbours; give "
+                "another path, or none to have one found"
             )
 
 
 def check_agents(names: Sequence[str], known: Mapping[str, object]) -> None:
-    """Raise unless all agents are of the network."""
+    """Raise unless all agents are in the network."""
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise UnknownAgentError(f"unknown agents {unknown}; the network has {sorted(known)}")

@@ -25,7 +25,7 @@ def kernel(laplacian: sparse.csr_array, largest: int, tolerance: float) -> Matri
 
     Args:
         laplacian: $L$.
-        largest: the most dimensions the kernel can have, here $\min_i d_i$.
+        largest: an upper bound on the dimension of the kernel, here $\min_i d_i$.
         tolerance: the largest eigenvalue of $L$ that counts as zero.
     """
     if not 0 < tolerance < np.inf:
