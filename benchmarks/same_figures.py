@@ -70,7 +70,12 @@ PARTITIONS = {
     "iid": (*FULL, "data.partition=iid", "graph.kind=ring"),
     "dirichlet": (*FULL, "data.partition=dirichlet", "graph.kind=erdos-renyi"),
     "shards": (*FULL, "data.partition=shards", "data.pilot_classes=all", "graph.kind=star"),
-    "adam": (*FULL, "training.optimizer=adam", "training.learning_rate=0.001", "training.max_grad_norm=1.0"),
+    "adam": (
+        *FULL,
+        "training.optimizer=adam",
+        "training.learning_rate=0.001",
+        "training.max_grad_norm=1.0",
+    ),
 }
 MNIST = {
     "sheaf-frl": FULL,
@@ -82,7 +87,12 @@ MNIST = {
     "fedproto": ("method.name=fedproto", "method.aggregation=ema"),
     "fedmuscle": ("method.name=fedmuscle", "method.local_epochs=1"),
 }
-MNIST_PAIR = ("model.bottleneck=16", "data.train_fraction=0.02", "data.pilot_fraction=0.01", "training.epochs=2")
+MNIST_PAIR = (
+    "model.bottleneck=16",
+    "data.train_fraction=0.02",
+    "data.pilot_fraction=0.01",
+    "training.epochs=2",
+)
 
 LEFT_OUT = {"seconds", "peak_memory_bytes"}
 RENAMED = {

@@ -1,7 +1,7 @@
 """Edge stalks smaller than the latents: what is understood against what is sent.
 
 Three agents with latents of 24, 40 and 32 numbers train with Sheaf-FRL, as in the paper and with
-distillation. Over each edge only projections into `edge_dim` dimensions are exchanged; the last rows
+distillation. Over each edge only projections to `edge_dim` dimensions are sent; the last rows
 are the paper's stalks, as large as the larger latents.
 """
 
@@ -27,7 +27,10 @@ def choices(distillation):
 
 
 def bytes_per_round(run):
-    return sum(row.payload_bytes for row in run.ledger.rows() if row.kind == "round") / run.rounds
+    return (
+        sum(row.payload_bytes for row in run.history.ledger.rows() if row.kind == "round")
+        / run.history.rounds
+    )
 
 
 def draw(runs, path):
@@ -55,7 +58,7 @@ def draw(runs, path):
 
 
 def accuracy(run):
-    return run.last["communication_accuracy"]
+    return run.history.last["communication_accuracy"]
 
 
 def main(out=Path("out/edge_stalks"), epochs=12, seed=0):
@@ -66,7 +69,7 @@ def main(out=Path("out/edge_stalks"), epochs=12, seed=0):
     for name, distillation in zip(STYLES, (None, sheafed.Distillation()), strict=True):
         for stalk, method in choices(distillation).items():
             run = runs[name, stalk] = train(method, seed, epochs)
-            figures = (f"{run.last['private_accuracy']:.3f}", f"{accuracy(run):.3f}")
+            figures = (f"{run.history.last['private_accuracy']:.3f}", f"{accuracy(run):.3f}")
             table.add_row(name, str(stalk), f"{bytes_per_round(run):.0f}", *figures)
     draw(runs, out / "edge_stalks.png")
     Console().print(table, f"picture: {out / 'edge_stalks.png'}", sep="\n")

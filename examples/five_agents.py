@@ -58,8 +58,8 @@ def draw(runs, path):
     names = list(TARGETS)
     figure, axes = plt.subplots(1, len(runs), figsize=(4 * len(runs), 4.2), layout="constrained")
     for ax, (title, run) in zip(axes, runs.items(), strict=True):
-        known = run.evaluation.communication | {
-            (n, n): a for n, a in run.evaluation.private.items()
+        known = run.history.evaluation.communication | {
+            (n, n): a for n, a in run.history.evaluation.private.items()
         }
         matrix = np.array([[known.get((s, r), np.nan) for r in names] for s in names])
         ax.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
@@ -82,8 +82,8 @@ def main(out=Path("out/demo"), epochs=60, seed=0):
         table.add_column(heading)
     for name, run in runs.items():
         keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
-        sent = run.ledger.bytes_sent() / 2**20
-        table.add_row(name, *(f"{run.last[key]:.3f}" for key in keys), f"{sent:.1f}")
+        sent = run.history.ledger.bytes_sent() / 2**20
+        table.add_row(name, *(f"{run.history.last[key]:.3f}" for key in keys), f"{sent:.1f}")
     Console().print(table, "ceiling: the receiver encodes the sender's images itself", sep="\n")
     draw(runs, out / "who_understands_whom.png")
     print(f"picture: {out / 'who_understands_whom.png'}")

@@ -78,7 +78,7 @@ def main(epochs=60, seed=0):
     for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle_accuracy"):
         table.add_column(heading)
     for name, run in runs.items():
-        found = run.evaluation
+        found = run.history.evaluation
         table.add_section()
         for other in NAMES[1:]:
             read = found.communication["ada", other], found.communication[other, "ada"]
@@ -86,7 +86,7 @@ def main(epochs=60, seed=0):
             table.add_row(f"{other}, {name}", *(f"{figure:.3f}" for figure in figures))
     Console().print(table, "ceiling: the neighbour encodes Ada's images itself", sep="\n")
     for name, run in runs.items():
-        print(f"Ada's private accuracy {name}: {run.evaluation.private['ada']:.3f}")
+        print(f"Ada's private accuracy {name}: {run.history.evaluation.private['ada']:.3f}")
     return runs
 
 

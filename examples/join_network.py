@@ -16,7 +16,7 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
-from sheafed.evaluation.evaluation import mean
+from sheafed.evaluation.result import mean
 from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
@@ -66,7 +66,7 @@ def let_join(method, seed, epochs):
     for stage, options in STAGES.items():
         here, newcomer = copy.deepcopy((run, dee))  # each stage starts from the same
         here.join(newcomer, list(run.nodes), **options(epochs))
-        found[stage] = figures(here.evaluation)
+        found[stage] = figures(here.history.evaluation)
     return found
 
 

@@ -69,7 +69,9 @@ def measure(objective, method, seed, epochs):
         agents, edges, method, pilots, epochs=epochs, seed=seed, evaluate_every=epochs
     )
     ada = run.agents["ada"]
-    understood = sum(run.evaluation.communication["ada", receiver] for receiver in ("bo", "cy")) / 2
+    understood = (
+        sum(run.history.evaluation.communication["ada", receiver] for receiver in ("bo", "cy")) / 2
+    )
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
     probe.fit(ada.encode_samples(ada.data.train)[0].numpy(), labels.numpy())
     latents, targets = ada.encode_samples(ada.data.test)

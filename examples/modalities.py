@@ -16,8 +16,9 @@ import sheafed
 from sheafed import graphs
 from sheafed.datasets import load, modalities
 from sheafed.datasets.partitions import hold_out, iid, stratified_split
+from sheafed.evaluation import evaluate_locally
 from sheafed.models import cnn, head, mlp
-from sheafed.training import ProgressBar, evaluate
+from sheafed.training import ProgressBar
 
 SENSES = {
     "eye": (modalities.pixels, cnn, (16, 32)),
@@ -68,7 +69,7 @@ def train(method, seed, epochs):
 
 def best_informed(run):
     """Return for each agent its best neighbour, by validation data alone."""
-    private = evaluate(run.nodes, "validation").private
+    private = evaluate_locally(run.nodes, "validation").private
     return {name: max(node.neighbours, key=private.get) for name, node in run.nodes.items()}
 
 
@@ -80,8 +81,8 @@ def main(epochs=60, seed=0):
         table.add_column(heading)
     for method, run in runs.items():
         for sender, receiver in best_informed(run).items():
-            heard = run.evaluation.communication[sender, receiver]
-            alone = run.evaluation.private[sender]
+            heard = run.history.evaluation.communication[sender, receiver]
+            alone = run.history.evaluation.private[sender]
             table.add_row(method, sender, f"{alone:.3f}", receiver, f"{heard:.3f}")
     Console().print(table)
     return runs

@@ -36,7 +36,7 @@ def train(seed, epochs):
         data = {part: (images[r], labels[r]) for part, r in (("train", mine), ("test", test))}
         options = {"batch_size": 16, "optimizer": lambda p: torch.optim.Adam(p, lr=3e-3)}
         agents.append(sheafed.Agent(name, encoder, head(latent), data=data, **options))
-    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle_accuracy": False}
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle": False}
     return sheafed.train(agents, LADDER, sheafed.SheafFRL(), images[pilots], **options)
 
 
@@ -61,7 +61,9 @@ def try_all_paths(run):
 def routings(run, tried):
     """Return for every way to choose a path the mean accuracy over all pairs of strangers."""
     residuals, mismatch, found = nx.Graph(), mismatches(run.nodes), defaultdict(list)
-    residuals.add_weighted_edges_from((*e, r) for e, r in run.evaluation.misalignment.items())
+    residuals.add_weighted_edges_from(
+        (*e, r) for e, r in run.history.evaluation.misalignment.items()
+    )
     for s, r in STRANGERS:
         every, short = (f(LADDER, s, r) for f in (nx.all_simple_paths, nx.all_shortest_paths))
         found["fewest hops, a random path"].append(np.mean([tried[tuple(p)][0] for p in short]))

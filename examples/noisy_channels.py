@@ -17,7 +17,7 @@ from torch.optim import Adam
 import sheafed
 from sheafed import graphs
 from sheafed.channels import Channel
-from sheafed.training import evaluate
+from sheafed.evaluation import evaluate_locally
 from three_agents import TARGETS, build, cnn, mlp
 
 AXES = {
@@ -38,7 +38,7 @@ def train(method, seed, epochs):
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": mlp(96, 40), "cy": mlp(64, 32)}
     agents, pilots = build(TARGETS, encoders, seed, optimizer=lambda p: Adam(p, lr=3e-3))
-    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle_accuracy": False}
+    options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "oracle": False}
     return sheafed.train(agents, graphs.ring(list(TARGETS)), method, pilots, **options)
 
 
@@ -46,19 +46,19 @@ def understood(run, channel):
     """Return the communication accuracy on test data over another channel."""
     for node in run.nodes.values():
         node.channel = channel
-    return evaluate(run.nodes, oracle=False).summary()["communication_accuracy"]
+    return evaluate_locally(run.nodes, oracle=False).summary()["communication_accuracy"]
 
 
 def measure(method, seed, epochs):
     """Return accuracies by (what varies, whether training was disturbed too, value)."""
     run = train(method, seed, epochs)
-    found = {("perfect", False, 0): run.last["communication_accuracy"]}
+    found = {("perfect", False, 0): run.history.last["communication_accuracy"]}
     for axis, (_, values, retrained) in AXES.items():
         for x in values:
             found[axis, False, x] = understood(run, Channel(**{axis: x}))
         for x in retrained:
             noisy = train(replace(method, channel=Channel(**{axis: x})), seed, epochs)
-            found[axis, True, x] = noisy.last["communication_accuracy"]
+            found[axis, True, x] = noisy.history.last["communication_accuracy"]
     return found
 
 

@@ -77,7 +77,7 @@ def main(epochs=30, seed=0):
             rows["strict, other edge"] = attack(run, to_cy, classifier)
         if name == "epsilon 64":  # and if private latents were noised like pilots?
             rows["epsilon 64 on all"] = attack(run, to_bo, classifier, method.noise)
-        if loss := privacy.privacy_loss(run.nodes["ada"], run.rounds):
+        if loss := privacy.privacy_loss(run.nodes["ada"], run.history.rounds):
             print(f"{name}: a pilot {loss.pilot:.0f}, the agent {loss.agent:.0f} in all")
     table = rich.table.Table("", *rows["standard"])
     for name, row in rows.items():

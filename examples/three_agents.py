@@ -17,7 +17,7 @@ from torch import nn
 import sheafed
 from sheafed import graphs
 from sheafed.datasets.partitions import hold_out, label_shift, stratified_split
-from sheafed.training import ProgressBar
+from sheafed.training import ProgressBar, summarise
 
 TARGETS = {"ada": [0, 1, 2, 3, 4], "bo": [3, 4, 5, 6, 7], "cy": [6, 7, 8, 9, 0]}
 
@@ -78,13 +78,13 @@ def main(out=None, epochs=60, seed=0):
     table = Table(title="Accuracy on the agents' own test data")
     for heading in ("sender", "receiver", "after communication", "oracle_accuracy", "misalignment"):
         table.add_column(heading)
-    for edge in run.summary()["edges"]:
+    for edge in summarise(run)["edges"]:
         figures = ("communication_accuracy", "oracle_accuracy", "misalignment")
         table.add_row(edge["sender"], edge["receiver"], *(f"{edge[f]:.3f}" for f in figures))
     Console().print(table)
-    for name, accuracy in run.evaluation.private.items():
+    for name, accuracy in run.history.evaluation.private.items():
         print(f"{name}: private accuracy {accuracy:.3f}")
-    print(f"{run.ledger.bytes_sent() / 2**20:.1f} MiB sent; no weight, label or image left home")
+    print(f"{run.history.ledger.bytes_sent() / 2**20:.1f} MiB sent; no weight, label or image was")
     return run
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sheafed.evaluation import evaluate_locally
 from sheafed.privacy import attacks
-from sheafed.training import evaluate
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -37,8 +37,8 @@ def test_post_hoc_alignment(load, tmp_path):
 def test_three_agents(load, tmp_path):
     run = load("three_agents").main(tmp_path, epochs=20)
     assert sorted(agent.dimension for agent in run.agents.values()) == [24, 32, 40]
-    assert run.last["private_accuracy"] > 0.75
-    assert run.last["communication_accuracy"] > 0.6
+    assert run.history.last["private_accuracy"] > 0.75
+    assert run.history.last["communication_accuracy"] > 0.6
     assert (tmp_path / "last.safetensors").exists()
 
 
@@ -49,8 +49,8 @@ def test_modalities(load, capsys):
     for run in runs.values():
         shapes = {tuple(run.pilots.of(name).shape[1:]) for name in run.nodes}
         assert shapes == {(1, 8, 8), (1, 8, 5), (1, 16), (1, 8, 2, 2)}
-        assert run.evaluation.oracle == {}
-        private = evaluate(run.nodes, "validation").private
+        assert run.history.evaluation.oracle == {}
+        private = evaluate_locally(run.nodes, "validation").private
         for sender, receiver in module.best_informed(run).items():
             assert private[receiver] == max(v for n, v in private.items() if n != sender)
     assert capsys.readouterr().out.count("eye") >= 3
@@ -71,7 +71,7 @@ def test_join_network(load, capsys):
 def test_five_agents(load, tmp_path):
     runs = load("five_agents").main(tmp_path, epochs=40)
     assert list(runs) == ["Non-cooperative", "Sheaf-FRL", "Sheaf-FRL with distillation"]
-    alone, glued, believing = (run.last["communication_accuracy"] for run in runs.values())
+    alone, glued, believing = (run.history.last["communication_accuracy"] for run in runs.values())
     assert believing > alone + 0.05
     assert glued > alone - 0.05
     assert (tmp_path / "who_understands_whom.png").stat().st_size > 20_000
@@ -119,8 +119,8 @@ def test_frozen_encoders(load):
     assert list(runs) == ["jointly", "post hoc"]
     for run in runs.values():
         assert [a.name for a in run.agents.values() if not a.frozen] == ["ada"]
-        assert run.evaluation.private["network"] > 0.7
-        assert run.evaluation.communication["ada", "network"] > 0.3
+        assert run.history.evaluation.private["network"] > 0.7
+        assert run.history.evaluation.communication["ada", "network"] > 0.3
 
 
 def test_multi_hop(load):

@@ -7,7 +7,7 @@ from sheafed.alignment import Alignment, AlignmentReport, align
 from sheafed.methods import Distillation, MapPolicy, NonCooperative, SheafFRL
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf
-from sheafed.training import Run, train
+from sheafed.training import Network, RunHistory, train
 
 __version__ = version("sheafed")
 __all__ = [
@@ -16,10 +16,11 @@ __all__ = [
     "AlignmentReport",
     "Distillation",
     "MapPolicy",
+    "Network",
     "NetworkSheaf",
     "NonCooperative",
     "PilotSet",
-    "Run",
+    "RunHistory",
     "SheafFRL",
     "align",
     "train",

@@ -128,9 +128,9 @@ def test_a_network_with_every_kind_trains():
         epochs=1,
         rounds_per_epoch=3,
     )
-    assert set(run.evaluation.private) == {"b", "c", "d"}
-    assert {receiver for _, receiver in run.evaluation.communication} == {"b", "c", "d"}
-    assert ("a", "b") in run.evaluation.communication
+    assert set(run.history.evaluation.private) == {"b", "c", "d"}
+    assert {receiver for _, receiver in run.history.evaluation.communication} == {"b", "c", "d"}
+    assert ("a", "b") in run.history.evaluation.communication
 
 
 @pytest.mark.parametrize("name", ["vicreg", "simclr", "pseudo-labels"])

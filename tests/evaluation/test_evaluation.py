@@ -11,11 +11,13 @@ from torch import nn
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
-from sheafed.evaluation.evaluation import evaluation_pilots, mean, misalignments
+from sheafed.evaluation import Evaluation, evaluate_locally
+from sheafed.evaluation.peer_evaluator import evaluation_pilots
+from sheafed.evaluation.result import mean
 from sheafed.methods import SWBN, ZCA, Method, Node, NonCooperative, NoWhitening, SheafFRL
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.training import Evaluation, Run, evaluate, train
+from sheafed.training import Network, train
 from tests.helpers.federations import (
     EDGES,
     FEATURES,
@@ -27,6 +29,7 @@ from tests.helpers.federations import (
     weights,
 )
 from tests.helpers.matrices import misalignment
+from tests.helpers.rounds import misalignments
 
 Array = NDArray[np.float64]
 STAR = [("hub", "a"), ("hub", "b"), ("hub", "c")]
@@ -46,13 +49,13 @@ PROTOCOLS: dict[str, tuple[Method, dict[str, int]]] = {
 }
 
 
-def star(method: Method, dimensions: dict[str, int], **options: Any) -> Run:
+def star(method: Method, dimensions: dict[str, int], **options: Any) -> Network:
     team = [simple_agent(name, d, seed) for seed, (name, d) in enumerate(dimensions.items())]
     return train(team, STAR, method, pilots(), epochs=2, **options)
 
 
 @pytest.fixture(scope="module", params=list(PROTOCOLS))
-def run(request: pytest.FixtureRequest) -> Run:
+def run(request: pytest.FixtureRequest) -> Network:
     return star(*PROTOCOLS[request.param])
 
 
@@ -98,8 +101,8 @@ def accuracy(node: Node, latents: Array, targets: torch.Tensor) -> float:
     return float(np.mean(linear(node.agent.head, latents).argmax(1) == targets.numpy()))
 
 
-def test_private_accuracy(run: Run) -> None:
-    found = evaluate(run.nodes).private
+def test_private_accuracy(run: Network) -> None:
+    found = evaluate_locally(run.nodes).private
     assert list(found) == ["a", "b", "c", "hub"]
     for name, node in run.nodes.items():
         inputs, targets = node.agent.data.test.inputs, node.agent.data.test.targets
@@ -107,8 +110,8 @@ def test_private_accuracy(run: Run) -> None:
         assert found[name] == pytest.approx(accuracy(node, latents, targets), abs=1e-12)
 
 
-def test_communication_accuracy(run: Run) -> None:
-    found = evaluate(run.nodes).communication
+def test_communication_accuracy(run: Network) -> None:
+    found = evaluate_locally(run.nodes).communication
     assert sorted(found) == sorted([*STAR, *(edge[::-1] for edge in STAR)])
     for (sender, receiver), value in found.items():
         data = run.agents[sender].data.test
@@ -119,8 +122,8 @@ def test_communication_accuracy(run: Run) -> None:
         assert value == pytest.approx(accuracy(node, understood, data.targets), abs=1e-12)
 
 
-def test_communication_accuracy_from_the_two_sides_of_an_edge(run: Run) -> None:
-    for (sender, receiver), value in evaluate(run.nodes).communication.items():
+def test_communication_accuracy_from_the_two_sides_of_an_edge(run: Network) -> None:
+    for (sender, receiver), value in evaluate_locally(run.nodes).communication.items():
         data, node = run.agents[sender].data.test, run.nodes[receiver]
         with torch.no_grad():
             sent = run.nodes[sender].transmit(run.agents[sender].encode(data.inputs), receiver)
@@ -128,19 +131,22 @@ def test_communication_accuracy_from_the_two_sides_of_an_edge(run: Run) -> None:
         assert value == float((understood.argmax(-1) == data.targets).double().mean())
 
 
-def test_ceiling(run: Run) -> None:
-    found = evaluate(run.nodes).oracle
+def test_ceiling(run: Network) -> None:
+    found = evaluate_locally(run.nodes).oracle
     assert sorted(found) == sorted([*STAR, *(edge[::-1] for edge in STAR)])
     for (sender, receiver), value in found.items():
         data, node = run.agents[sender].data.test, run.nodes[receiver]
         latents = linear(node.agent.encoder, array(data.inputs))
         assert value == pytest.approx(accuracy(node, latents, data.targets), abs=1e-12)
-    assert evaluate(run.nodes, oracle=False).oracle == {}
-    assert evaluate(run.nodes, oracle=False).communication == evaluate(run.nodes).communication
+    assert evaluate_locally(run.nodes, oracle=False).oracle == {}
+    assert (
+        evaluate_locally(run.nodes, oracle=False).communication
+        == evaluate_locally(run.nodes).communication
+    )
 
 
-def test_misalignment(run: Run) -> None:
-    found = evaluate(run.nodes).misalignment
+def test_misalignment(run: Network) -> None:
+    found = evaluate_locally(run.nodes).misalignment
     assert found == misalignments(run.nodes)
     assert sorted(found) == sorted(tuple(edge) for edge in run.sheaf.edges)
     maps = run.sheaf.reparameterised().maps
@@ -183,15 +189,15 @@ def test_post_hoc_whitening_is_of_what_it_says(whitening: Any) -> None:
         assert np.allclose(array(node.whitening.running_covariance), np.cov(latents.T), atol=1e-5)
 
 
-def test_validation_data(run: Run) -> None:
-    found = evaluate(run.nodes, "validation", oracle=False)
+def test_validation_data(run: Network) -> None:
+    found = evaluate_locally(run.nodes, "validation", oracle=False)
     for name, node in run.nodes.items():
         data = node.agent.data.validation
         latents = linear(node.agent.encoder, array(data.inputs))
         expected = accuracy(node, latents, data.targets)
         assert found.private[name] == pytest.approx(expected, abs=1e-12)
     summary = found.summary()
-    record = run.last
+    record = run.history.last
     assert record["validation_private_accuracy"] == summary["private_accuracy"]
     assert record["validation_communication_accuracy"] == summary["communication_accuracy"]
     parts = [summary["private_accuracy"], summary["communication_accuracy"]]
@@ -227,8 +233,8 @@ def test_of_nothing_the_averages_are_none() -> None:
     assert mean(iter([1.0, 2.0])) == 1.5
 
 
-def test_averages_on_a_star(run: Run) -> None:
-    found = evaluate(run.nodes)
+def test_averages_on_a_star(run: Network) -> None:
+    found = evaluate_locally(run.nodes)
     summary, by_edge = found.summary(), found.communication
     at_hub = np.mean([by_edge[leaf, "hub"] for leaf in "abc"])
     at_leaves = [by_edge["hub", leaf] for leaf in "abc"]
@@ -236,8 +242,8 @@ def test_averages_on_a_star(run: Run) -> None:
     assert summary["communication_accuracy"] == pytest.approx(plain)
     weighted = (3 * at_hub + sum(at_leaves)) / 6
     assert summary["communication_accuracy_degree_weighted"] == pytest.approx(weighted)
-    assert run.evaluation == found
-    assert {k: run.last[k] for k in summary} == summary
+    assert run.history.evaluation == found
+    assert {k: run.history.last[k] for k in summary} == summary
 
 
 # Who takes part
@@ -257,29 +263,32 @@ def headless(name: str, dimension: int, **options: Any) -> Agent:
 def test_an_agent_without_a_head_sends_and_does_not_read(method: Method) -> None:
     team = [simple_agent("a"), headless("b", 4), simple_agent("c", 5)]
     run = train(team, list(pairwise("abc")), method, pilots(), epochs=1)
-    found = run.evaluation
+    found = run.history.evaluation
     assert sorted(found.private) == ["a", "c"]
     assert sorted(found.communication) == sorted(found.oracle) == [("b", "a"), ("b", "c")]
     assert sorted(found.misalignment) == [("b", "a"), ("c", "b")]
-    assert run.last["agents"]["b"] == {"private_accuracy": None, "communication_accuracy": None}
+    assert run.history.last["agents"]["b"] == {
+        "private_accuracy": None,
+        "communication_accuracy": None,
+    }
 
 
 def test_an_agent_without_test_data_reads_and_does_not_send() -> None:
     team = [simple_agent("a"), simple_agent("b", 4, data=samples(20, 3)), simple_agent("c", 5)]
     run = train(team, list(pairwise("abc")), SheafFRL(pilots_per_round=12), pilots(), epochs=1)
-    found = run.evaluation
+    found = run.history.evaluation
     assert sorted(found.private) == ["a", "c"]
     assert sorted(found.communication) == [("a", "b"), ("c", "b")]
-    assert "validation_score" not in run.last
-    assert run.best is None
+    assert "validation_score" not in run.history.last
+    assert run.history.best is None
 
 
 def test_no_test_data_at_all() -> None:
     team = [simple_agent("a", data=samples(20, 3)), headless("b", 4, data=samples(20, 3)[0])]
     run = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
-    assert run.last["private_accuracy"] is None
-    assert run.last["communication_accuracy"] is None
-    assert run.last["misalignment"] > 0
+    assert run.history.last["private_accuracy"] is None
+    assert run.history.last["communication_accuracy"] is None
+    assert run.history.last["misalignment"] > 0
 
 
 def test_data_without_labels_are_named() -> None:
@@ -311,8 +320,8 @@ def test_evaluation_leaves_no_trace(whitening: Any) -> None:
     ]
     positions = [a.order.position for a in run.agents.values()]
     state = torch.get_rng_state()
-    first = evaluate(run.nodes)
-    assert evaluate(run.nodes) == first
+    first = evaluate_locally(run.nodes)
+    assert evaluate_locally(run.nodes) == first
     assert torch.equal(torch.get_rng_state(), state)
     assert [m.training for m in modules] == modes
     assert all(torch.equal(p.grad, g) for p, g in zip(parameters, gradients, strict=True))
@@ -332,11 +341,11 @@ def test_every_set_is_encoded_once_per_encoder() -> None:
     calls: list[int] = []
     ada = run.agents["ada"]
     ada.encoder.register_forward_hook(lambda module, args, output: calls.append(len(output)))
-    evaluate(run.nodes, oracle=False)
+    evaluate_locally(run.nodes, oracle=False)
     assert calls == [23, 24]  # the own test set, and the pilots
     calls.clear()
-    evaluate(run.nodes)
-    assert calls == [23, 23, 24]  # also the test set of the only neighbour
+    evaluate_locally(run.nodes)
+    assert calls == [23, 24, 23]  # also the test set of the only neighbour
 
 
 def test_large_sets_are_encoded_in_pieces() -> None:
@@ -345,7 +354,7 @@ def test_large_sets_are_encoded_in_pieces() -> None:
     agent = simple_agent("a", data=data)
     run = train([agent], [], NonCooperative(), pilots(), epochs=1)
     expected = linear(agent.encoder, array(inputs))
-    assert run.last["private_accuracy"] == pytest.approx(
+    assert run.history.last["private_accuracy"] == pytest.approx(
         accuracy(run.nodes["a"], expected, targets)
     )
     assert inputs.shape[1] == FEATURES
@@ -365,8 +374,8 @@ def test_only_agents_of_one_modality_have_a_ceiling() -> None:
     team.append(Agent("d", Rounded(FEATURES, 4), nn.Linear(4, 3), data=data, batch_size=5))
     edges = [("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")]
     run = train(team, edges, SheafFRL(pilots_per_round=12), PilotSet(inputs), epochs=1)
-    assert sorted(run.evaluation.oracle) == [("a", "b"), ("b", "a")]
-    assert len(run.evaluation.communication) == 8
+    assert sorted(run.history.evaluation.oracle) == [("a", "b"), ("b", "a")]
+    assert len(run.history.evaluation.communication) == 8
     shared = train(
         [simple_agent(n, 3 + k, k) for k, n in enumerate("ab")],
         [("a", "b")],
@@ -374,4 +383,4 @@ def test_only_agents_of_one_modality_have_a_ceiling() -> None:
         seen,
         epochs=1,
     )
-    assert sorted(shared.evaluation.oracle) == [("a", "b"), ("b", "a")]
+    assert sorted(shared.history.evaluation.oracle) == [("a", "b"), ("b", "a")]

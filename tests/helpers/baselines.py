@@ -17,8 +17,8 @@ from sheafed.agents.samples import Batch
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.methods import NonCooperative
 from sheafed.methods.node import Method, Node
-from sheafed.training.train import handshake, one_round
 from sheafed.transport.message import Message
+from tests.helpers.rounds import handshake, one_round
 from tests.helpers.small_federations import (
     CLASSES,
     MessageRecorder,

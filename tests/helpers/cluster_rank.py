@@ -1,7 +1,8 @@
 """Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
 
-A job is `{"case", "world", "out", "size", "options", "timeout", "fate"}`: ranks train a world of
-`worlds.py`. A fate `[rank, step, signal]` is what a rank sends itself in the midst of a round. The
+A job is `{"case", "federation", "out", "size", "options", "timeout", "fate"}`: ranks train a
+federation of `federations.py`. A fate `[rank, step, signal]` is what a rank sends itself in a
+round. The
 answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one it is null.
 """
 
@@ -19,7 +20,7 @@ from torch.distributed import FileStore
 from sheafed.agents.agent import Agent
 from sheafed.training import Cluster, train
 from sheafed.transport import GlooGroup
-from tests.helpers.federations import METHODS, WORLDS, pilots, start
+from tests.helpers.federations import FEDERATIONS, METHODS, pilots, start
 
 Job = dict[str, Any]
 
@@ -36,14 +37,14 @@ def meet_fate(agent: Agent, step: int, number: int) -> None:
 
 
 def run_rank(job: Job, rank: int, store: Path) -> None:
-    team, edges = WORLDS[job["world"]]
+    team, edges = FEDERATIONS[job["federation"]]
     ranks = GlooGroup(FileStore(str(store), job["size"]), rank, job["size"])
     with Cluster(job["timeout"], ranks) as cluster:
         names = cluster.place({agent.name: 1.0 for agent in team()} if rank == 0 else None)
         here = [agent for agent in team() if agent.name in names]
         if job["fate"] and job["fate"][0] == rank:
             meet_fate(here[0], *job["fate"][1:])
-        options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "oracle_accuracy": False}
+        options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "oracle": False}
         options |= job["options"]
         method = METHODS[job["case"]]()
         train(here, edges, method, pilots(), out=job["out"], group=cluster, **options)

@@ -23,7 +23,7 @@ from sheafed.methods import (
     WarmUp,
 )
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.training import Run, train
+from sheafed.training import Network, train
 
 FEATURES, CLASSES, PILOTS = 6, 3, 24
 EDGES = [("ada", "bob"), ("bob", "cyd")]
@@ -143,7 +143,7 @@ def fifteen() -> list[Agent]:
     return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
 
 
-WORLDS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
+FEDERATIONS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
     "three": (agents, EDGES),
     "fifteen": (
         fifteen,
@@ -154,10 +154,10 @@ WORLDS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
 
 def start(
     case: str, out: Path | None = None, epochs: int = 4, federation: str = "three", **options: Any
-) -> Run:
+) -> Network:
     """Train by one of `METHODS`, with agents as they were born: the three on a line, or others."""
     options = {"checkpoint_every": 3, "seed": 7, **options}
-    team, edges = WORLDS[federation]
+    team, edges = FEDERATIONS[federation]
     return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
 
 
@@ -166,7 +166,7 @@ def results(out: Path) -> dict[str, bytes]:
     return {name: (out / name).read_bytes() for name in RESULTS}
 
 
-def weights(run: Run) -> dict[str, Tensor]:
+def weights(run: Network) -> dict[str, Tensor]:
     return {
         f"{name} {part} {key}": value.clone()
         for name, agent in run.agents.items()

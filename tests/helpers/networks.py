@@ -16,9 +16,9 @@ from sheafed.methods import NodeContext
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.seeds import derive, generator
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport
 from sheafed.transport.message import Message
+from tests.helpers.rounds import handshake, one_round
 
 MIXED = {"a": 5, "b": 2, "c": 5, "d": 3}
 EQUAL = dict.fromkeys("abcd", 4)

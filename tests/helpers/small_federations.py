@@ -11,9 +11,9 @@ from sheafed import Agent, PilotSet, SheafFRL
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.procrustes_solver import solve
 from sheafed.seeds import derive
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, decode
 from sheafed.transport.message import Message
+from tests.helpers.rounds import handshake, one_round
 
 INPUTS, CLASSES = 6, 3
 

@@ -10,8 +10,8 @@ from sheafed.methods import NoWhitening
 from sheafed.methods.node import NodeContext
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.pilots.policies import AllPilots
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport
+from tests.helpers.rounds import handshake, one_round
 
 K = 12
 

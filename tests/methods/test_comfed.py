@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, AdamW
 
 from sheafed import train
 from sheafed.errors import HandshakeError, InputError
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ComFed, NonCooperative
 from sheafed.methods.comfed import like, prototype_gap
 from sheafed.methods.prototypes import class_sums
@@ -101,7 +101,7 @@ def test_communication_is_projection_and_pseudo_inverse(r: int) -> None:
     # To itself an agent reads what it projected: the part of it that r numbers can hold.
     back = a.interpret(sent, "b").numpy()
     np.testing.assert_allclose(back, z.numpy() @ p.T @ np.linalg.pinv(p).T, rtol=1e-3, atol=1e-5)
-    found = evaluate(training.nodes)
+    found = evaluate_locally(training.nodes)
     raw = {n: node.pilot_latents().detach().numpy() for n, node in training.nodes.items()}
     carried = raw["b"] @ q.T @ np.linalg.pinv(p).T
     energy = sum(np.sum(v**2) for v in raw.values())
@@ -238,9 +238,9 @@ def test_a_projection_starts_orthonormal_and_is_ones_own(r: int, d: int) -> None
 
 def test_trained_and_understood_without_maps_fitted_afterwards() -> None:
     run = train(noisy(MIXED), PAIR, ComFed(0.1, R), pilots(), epochs=3)
-    assert run.evaluation is not None
-    assert set(run.evaluation.communication) == {("a", "b"), ("b", "a")}
-    assert np.isfinite(run.evaluation.misalignment["a", "b"])
+    assert run.history.evaluation is not None
+    assert set(run.history.evaluation.communication) == {("a", "b"), ("b", "a")}
+    assert np.isfinite(run.history.evaluation.misalignment["a", "b"])
 
 
 def test_projection_dimensions_must_agree() -> None:

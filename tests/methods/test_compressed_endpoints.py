@@ -10,12 +10,11 @@ from torch.optim import SGD
 
 from sheafed import Distillation, MapPolicy, SheafFRL, train
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
-from sheafed.evaluation.evaluation import misalignments
 from sheafed.methods import DualAscent, IdentityMaps
 from sheafed.methods.procrustes_solver import solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint, compressed_endpoint
 from sheafed.seeds import secret_stream
-from sheafed.training.train import handshake
+from tests.helpers.rounds import handshake, misalignments
 from tests.helpers.small_federations import (
     MessageRecorder,
     agent,

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from sheafed import Agent, Distillation, MapPolicy, SheafFRL
 from sheafed.errors import HandshakeError, InputError
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative
 from sheafed.methods.node import Node
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, encode
+from tests.helpers.rounds import handshake, one_round
 from tests.helpers.small_federations import (
     CLASSES,
     MessageRecorder,
@@ -211,7 +211,7 @@ def test_agents_without_a_head_take_part() -> None:
     assert logs[2]["a"]["penalty"] > 0
     assert logs[2]["b"]["distillation_loss"] > 0  # from c alone
     assert not any(node.rejected for node in nodes.values())
-    found = evaluate(nodes)
+    found = evaluate_locally(nodes)
     assert set(found.private) == {"b", "c"}
     assert set(found.communication) == {("a", "b"), ("b", "c"), ("c", "b")}
 

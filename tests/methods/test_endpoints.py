@@ -10,7 +10,6 @@ from torch.optim import SGD
 
 from sheafed import MapPolicy, SheafFRL
 from sheafed.errors import InputError
-from sheafed.evaluation.evaluation import misalignments
 from sheafed.linalg import procrustes
 from sheafed.methods import IdentityMaps, NoWhitening
 from sheafed.methods.endpoints import (
@@ -26,10 +25,10 @@ from sheafed.methods.endpoints import (
 from sheafed.methods.node import Node
 from sheafed.methods.procrustes_solver import SharedSolver, solve
 from sheafed.seeds import secret_stream
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import decode, encode
 from sheafed.transport.message import Message
 from tests.helpers.matrices import misalignment, residual
+from tests.helpers.rounds import handshake, misalignments, one_round
 from tests.helpers.small_federations import (
     CountingSolver,
     MessageRecorder,

@@ -206,9 +206,9 @@ def test_it_resumes(kind: str, tmp_path: Path) -> None:
 def test_trained_and_understood(whitening: str) -> None:
     method = FedMuscle(0.1, local_epochs=1, pilots_per_round=K, whitening=whitening)
     run = train(noisy(EQUAL), PAIR, method, pilots(), epochs=3)
-    assert run.evaluation is not None
-    assert set(run.evaluation.communication) == {("a", "b"), ("b", "a")}
-    assert 0 < run.evaluation.misalignment["a", "b"] < 1
+    assert run.history.evaluation is not None
+    assert set(run.history.evaluation.communication) == {("a", "b"), ("b", "a")}
+    assert 0 < run.history.evaluation.misalignment["a", "b"] < 1
 
 
 def test_latent_sizes_must_agree() -> None:

@@ -171,9 +171,9 @@ def test_it_resumes(method: FedProto, tmp_path: Path) -> None:
 @pytest.mark.parametrize("whitening", ["pilots", "private"])
 def test_trained_and_understood(whitening: str) -> None:
     run = train(noisy(EQUAL), PAIR, FedProto(0.1, whitening=whitening), pilots(), epochs=3)
-    assert run.evaluation is not None
-    assert set(run.evaluation.communication) == {("a", "b"), ("b", "a")}
-    assert 0 < run.evaluation.misalignment["a", "b"] < 1
+    assert run.history.evaluation is not None
+    assert set(run.history.evaluation.communication) == {("a", "b"), ("b", "a")}
+    assert 0 < run.history.evaluation.misalignment["a", "b"] < 1
 
 
 def test_latent_sizes_must_agree() -> None:

@@ -9,14 +9,14 @@ from torch import Tensor
 from sheafed import Distillation, MapPolicy, SheafFRL, train
 from sheafed.differential_privacy import mu_of
 from sheafed.errors import InputError
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.evaluation.peer_evaluator import PeerEvaluator
 from sheafed.linalg.procrustes import polar_factor
 from sheafed.methods import GaussianNoise, NoWhitening
 from sheafed.methods.sheaf_frl.gaussian_noise import noise_stream
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.training.multi_hop import mismatches
-from sheafed.training.train import handshake
+from tests.helpers.rounds import handshake
 from tests.helpers.small_federations import MessageRecorder, agent, nodes_of, normal, pilots
 
 EDGES = [("a", "b"), ("b", "c"), ("a", "c")]
@@ -128,11 +128,11 @@ def test_probabilities_are_about_what_was_released() -> None:
 def test_exact_pilots_are_shown_to_nobody() -> None:
     nodes, _ = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE), MIXED)
     assert [list(PeerEvaluator(node, 1).show_pilots()) for node in nodes.values()] == [[], [], []]
-    assert evaluate(nodes).misalignment == {}
+    assert evaluate_locally(nodes).misalignment == {}
     with pytest.raises(InputError, match="add noise to their pilots"):
         mismatches(nodes)
     exact, _ = first_rounds(SheafFRL(pilots_per_round=24), MIXED)
-    assert len(evaluate(exact).misalignment) == 3
+    assert len(evaluate_locally(exact).misalignment) == 3
 
 
 def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path: Path) -> None:

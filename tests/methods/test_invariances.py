@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sheafed import Agent, Distillation, MapPolicy, NonCooperative, PilotSet, Run, SheafFRL, train
+from sheafed import (
+    Agent,
+    Distillation,
+    MapPolicy,
+    Network,
+    NonCooperative,
+    PilotSet,
+    SheafFRL,
+    train,
+)
 from sheafed.errors import (
     DisconnectedGraphError,
     HandshakeError,
@@ -19,9 +28,9 @@ from sheafed.errors import (
 from sheafed.methods import SWBN, ZCA, DualAscent, IdentityMaps, NoWhitening
 from sheafed.methods.node import Node
 from sheafed.pilots.policies import AllPilots, PrototypePilots
-from sheafed.training.train import handshake, one_round
 from sheafed.transport import LocalTransport, encode
 from sheafed.transport.message import Message
+from tests.helpers.rounds import handshake, one_round
 from tests.helpers.small_federations import (
     INPUTS,
     MessageRecorder,
@@ -64,7 +73,7 @@ def noisy(dims: tuple[int, ...] = MIXED) -> list[Agent]:
     ]
 
 
-def short_run(agents: list[Agent], method: object, **options: object) -> Run:
+def short_run(agents: list[Agent], method: object, **options: object) -> Network:
     given = {"epochs": 3, "rounds_per_epoch": 4, "seed": 5} | options
     edges = given.pop("edges", TRIANGLE)
     shared = given.pop("pilots", pilots().to(agents[0].parameters[0].dtype))
@@ -78,7 +87,7 @@ def turned_metrics(dims: tuple[int, ...], method: SheafFRL) -> tuple[list, list]
     q = orthonormal(8, dims[1], dims[1], torch.float64)
     plain = [in_double(a) for a in three(dims)]
     with_turn = [turned(a, q) if a.name == "b" else a for a in map(in_double, three(dims))]
-    return short_run(plain, method).metrics, short_run(with_turn, method).metrics
+    return short_run(plain, method).history.records, short_run(with_turn, method).history.records
 
 
 def flat(record: dict) -> dict[str, float]:
@@ -117,10 +126,10 @@ def test_no_penalty_is_independent_training_bit_for_bit(
     first = short_run(alone, NonCooperative())
     second = short_run(together, SheafFRL(penalty=0.0, privacy=privacy))
     assert same_weights(alone, together)
-    for one, other in zip(first.metrics, second.metrics, strict=True):
+    for one, other in zip(first.history.records, second.history.records, strict=True):
         assert one["private_accuracy"] == other["private_accuracy"]
         assert one["loss"] == other["loss"]
-    assert "penalty" not in second.last
+    assert "penalty" not in second.history.last
     short_run(glued, SheafFRL(penalty=0.1, privacy=privacy))
     assert not same_weights(alone, glued)
 
@@ -183,7 +192,7 @@ def test_the_order_of_agents_and_edges_does_not_matter(dims: tuple[int, ...], pr
     torch.manual_seed(12345)  # nothing may draw from here
     second = short_run(other, method, edges=[(y, x) for x, y in TRIANGLE[::-1]])
     assert same_weights(sorted(one, key=lambda a: a.name), sorted(other, key=lambda a: a.name))
-    assert first.metrics == second.metrics
+    assert first.history.records == second.history.records
 
 
 @dims
@@ -242,8 +251,8 @@ def test_training_survives_links_that_lose_a_third_of_the_messages(
     transport = LocalTransport("abc", drop=lambda m: m.kind == "round" and random.random() < 1 / 3)
     method = SheafFRL(privacy=privacy, pilots_per_round=32, penalty=0.3)
     run = short_run(three(dims), method, transport=transport, epochs=12)
-    assert run.last["misalignment"] < 0.3
-    assert run.last["communication_accuracy"] > 0.75
+    assert run.history.last["misalignment"] < 0.3
+    assert run.history.last["communication_accuracy"] > 0.75
 
 
 def logs_with_a_loss(
@@ -346,7 +355,7 @@ def test_prototypes_work_as_pilots() -> None:
     assignment = torch.arange(48) % 12
     method = SheafFRL(pilots_per_round=PrototypePilots(assignment, seed=0, subset=2))
     run = short_run(three(), method)
-    rows = [row for row in run.ledger.rows() if row.kind == "round"]
+    rows = [row for row in run.history.ledger.rows() if row.kind == "round"]
     assert {row.payload_bytes for row in rows} == {4 * 12 * d for d in MIXED}
 
 
@@ -445,9 +454,9 @@ def test_an_isolated_agent_is_named() -> None:
 @pytest.mark.parametrize("method", [SheafFRL(distillation=Distillation()), NonCooperative()])
 def test_a_single_agent_is_a_network(method: object) -> None:
     run = short_run([agent("a", 9)], method, edges=[])
-    assert run.last["private_accuracy"] > 0.5
-    assert run.last["communication_accuracy"] is None
-    assert len(run.ledger) == 0
+    assert run.history.last["private_accuracy"] > 0.5
+    assert run.history.last["communication_accuracy"] is None
+    assert len(run.history.ledger) == 0
 
 
 # Fewer pilots than dimensions
@@ -468,14 +477,14 @@ def test_too_few_pilots_warn_by_name_and_training_goes_on(
     expected = f"edge {tail}: 4 pilots leave the map undetermined on a subspace of dimension "
     assert any(s.startswith(expected + f"{needed - 3} of {needed}; ") for s in said)
     assert all("running cross-covariance" in s for s in said)
-    assert len(run.metrics) == 3
-    assert np.isfinite(run.last["misalignment"])
+    assert len(run.history.records) == 3
+    assert np.isfinite(run.history.last["misalignment"])
 
 
 def test_too_few_pilots_altogether_ask_for_more() -> None:
     with pytest.warns(UndeterminedMapWarning, match="4 pilots .* use more pilots"):
         run = short_run(three(), SheafFRL(), pilots=pilots(4))
-    assert np.isfinite(run.last["misalignment"])
+    assert np.isfinite(run.history.last["misalignment"])
 
 
 @pytest.mark.parametrize("whitening", [ZCA(), SWBN(), NoWhitening()])

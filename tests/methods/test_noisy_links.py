@@ -8,12 +8,13 @@ from torch import Tensor
 
 from sheafed import Distillation, MapPolicy, NonCooperative, SheafFRL, train
 from sheafed.channels import Channel
-from sheafed.evaluation.evaluation import evaluate, misalignments
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import FedMuscle, Method
 from sheafed.methods.node import Node
 from sheafed.pilots.policies import UniformPilots
 from sheafed.training.post_hoc import fit_post_hoc_maps
 from sheafed.transport.message import Message
+from tests.helpers.rounds import misalignments
 from tests.helpers.small_federations import (
     MessageRecorder,
     agent,
@@ -53,7 +54,7 @@ def test_training_is_untouched_to_the_bit(channel: Channel, privacy: str) -> Non
     run_rounds(clean, 5)
     run_rounds(other, 5)
     assert same_weights(*([node.agent for node in nodes.values()] for nodes in (clean, other)))
-    same = evaluate(clean).communication == evaluate(other).communication
+    same = evaluate_locally(clean).communication == evaluate_locally(other).communication
     assert same == (channel.when == "always")
 
 
@@ -91,7 +92,7 @@ def test_noise_does_not_depend_on_who_runs_first(privacy: str) -> None:
     for backwards in (False, True):
         nodes = network(SheafFRL(privacy=privacy, channel=NOISE), backwards=backwards)
         wires.append(sent(run_rounds(nodes, 3)))
-        wires[-1]["accuracy"] = sorted(evaluate(nodes).communication.items())
+        wires[-1]["accuracy"] = sorted(evaluate_locally(nodes).communication.items())
     one, other = wires
     assert one.pop("accuracy") == other.pop("accuracy")
     assert one.keys() == other.keys()
@@ -166,11 +167,13 @@ def test_the_worse_the_link_the_less_is_understood() -> None:
     for snr_db in (-30, 0, 30):
         for node in run.nodes.values():
             node.channel = Channel(snr_db=snr_db)
-        found = evaluate(run.nodes, oracle=False)
+        found = evaluate_locally(run.nodes, oracle=False)
         measured.append(found.summary()["communication_accuracy"])
-        assert found.misalignment == run.evaluation.misalignment  # which is about clean pilots
+        assert (
+            found.misalignment == run.history.evaluation.misalignment
+        )  # which is about clean pilots
     assert measured[0] < 0.5 < measured[1] + 0.1 <= measured[2] + 0.1
-    assert measured[2] == pytest.approx(run.last["communication_accuracy"], abs=0.02)
+    assert measured[2] == pytest.approx(run.history.last["communication_accuracy"], abs=0.02)
 
 
 def test_the_sheaf_of_a_noisy_run_has_the_maps_of_the_heads() -> None:

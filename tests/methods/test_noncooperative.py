@@ -10,14 +10,14 @@ import torch
 import sheafed
 from sheafed import Agent, NonCooperative, train
 from sheafed.errors import HandshakeError, InputError, NonFiniteError
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.linalg.procrustes import procrustes
 from sheafed.linalg.whitening import zca
 from sheafed.methods.node import Node
 from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.training.train import handshake
 from sheafed.transport import LocalTransport
 from sheafed.transport.message import Message
+from tests.helpers.rounds import handshake
 from tests.helpers.small_federations import (
     MessageRecorder,
     agent,
@@ -69,7 +69,7 @@ def test_what_is_understood_is_what_align_sends(whitening: str) -> None:
         expected = alignment.send(z, sender, receiver)
         torch.testing.assert_close(found, expected, atol=2e-3, rtol=1e-3)
     fits = {(f.head, f.tail): f.misalignment for f in alignment.report().edges}
-    assert evaluate(nodes).misalignment == pytest.approx(fits, rel=1e-3)
+    assert evaluate_locally(nodes).misalignment == pytest.approx(fits, rel=1e-3)
 
 
 @pytest.mark.parametrize("whitening", ["pilots", "private"])
@@ -117,13 +117,15 @@ def test_training_sends_nothing_and_alignment_is_booked_as_such() -> None:
         epochs=3,
         rounds_per_epoch=2,
     )
-    rows = list(run.ledger.rows())
+    rows = list(run.history.ledger.rows())
     assert {row.kind for row in rows} == {"hello", "alignment"}
     assert {row.round for row in rows if row.kind == "alignment"} == {1, 3, 5}
-    assert run.ledger.payload_bytes("hello") == run.ledger.payload_bytes("round") == 0
+    assert (
+        run.history.ledger.payload_bytes("hello") == run.history.ledger.payload_bytes("round") == 0
+    )
     floats = 48 * (1 * 8 + 2 * 5 + 1 * 6)  # M × the degree × d of every agent
-    assert run.ledger.payload_bytes("alignment") == 3 * 4 * floats
-    assert run.last["payload_bytes"] == run.ledger.payload_bytes()
+    assert run.history.ledger.payload_bytes("alignment") == 3 * 4 * floats
+    assert run.history.last["payload_bytes"] == run.history.ledger.payload_bytes()
 
 
 def test_it_is_plain_training_of_each_agent_by_itself() -> None:
@@ -159,7 +161,7 @@ def test_agents_in_double_precision_are_aligned_too(whitening: str) -> None:
         agents, [("a", "b")], NonCooperative(whitening), pilots().double(), epochs=1, seed=1
     )
     assert run.nodes["a"].endpoints["b"].map.dtype == torch.float64
-    assert run.last["communication_accuracy"] is not None
+    assert run.history.last["communication_accuracy"] is not None
 
 
 def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
@@ -174,7 +176,7 @@ def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
         fit_post_hoc_maps(nodes, recorder.transport, 1)
         assert torch.equal(nodes["b"].endpoints["a"].map.float(), torch.eye(8, 5))
         assert torch.equal(nodes["b"].endpoints["c"].map, nodes["c"].endpoints["b"].map)
-        evaluate(nodes)
+        evaluate_locally(nodes)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_agents_without_head_or_test_data_are_not_evaluated_but_aligned() -> Non
     nodes = nodes_of([headless, untested, agent("c", 6)], EDGES, NonCooperative())
     recorder = run_rounds(nodes, 2)
     fit_post_hoc_maps(nodes, recorder.transport, 1)
-    found = evaluate(nodes)
+    found = evaluate_locally(nodes)
     assert set(found.private) == {"c"}
     assert set(found.communication) == {("a", "b"), ("c", "b")}
     assert set(found.misalignment) == {("a", "b"), ("c", "b")}

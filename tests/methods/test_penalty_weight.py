@@ -9,7 +9,7 @@ from torch import nn
 
 from sheafed import Agent, MapPolicy, SheafFRL
 from sheafed.errors import InputError
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import SWBN, ZCA, Constant, DualAscent, NoWhitening, WarmUp
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty
@@ -169,7 +169,7 @@ def test_the_misalignment_that_is_reported_is_that_of_linalg(privacy, dims) -> N
     net = network(curved_agents(dims, rate=0.01), SheafFRL(0.1, privacy, pilots_per_round=K))
     for t in range(3):
         net.round(t)
-    reported = evaluate(net.nodes).misalignment
+    reported = evaluate_locally(net.nodes).misalignment
     assert sorted(reported) == sorted((e.head, e.tail) for e in net.edges)
     for edge in net.edges:
         head, tail = net.nodes[edge.head], net.nodes[edge.tail]
@@ -253,7 +253,7 @@ def test_dual_ascent_closes_an_edge_and_then_lets_go() -> None:
     net = network(agents, method, normal(8, K, 6), [("a", "b")])
     weights, gaps = [], []
     for t in range(120):
-        gaps.append(evaluate(net.nodes).misalignment["a", "b"] if t else 1.0)
+        gaps.append(evaluate_locally(net.nodes).misalignment["a", "b"] if t else 1.0)
         net.round(t)
         weights.append(net.nodes["a"].weights["b"])
     peak = weights.index(max(weights))

@@ -8,13 +8,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from sheafed import Agent, Distillation, MapPolicy, Run, SheafFRL, train
+from sheafed import Agent, Distillation, MapPolicy, Network, SheafFRL, train
 from sheafed.linalg import procrustes
 from sheafed.methods.node import Node
-from sheafed.training.train import handshake
 from sheafed.transport import LocalTransport, decode
 from sheafed.transport.message import Message
 from tests.helpers.matrices import misalignment
+from tests.helpers.rounds import handshake
 from tests.helpers.small_federations import (
     MessageRecorder,
     agent,
@@ -197,7 +197,7 @@ def digit_agents() -> list[Agent]:
 
 
 @pytest.fixture(scope="module")
-def digit_runs() -> dict[tuple[str, str], Run]:
+def digit_runs() -> dict[tuple[str, str], Network]:
     """By map source and privacy."""
     shared = torch.from_numpy((load_digits().data[1200:1400] / 16).astype(np.float32))
     runs = {}
@@ -214,33 +214,36 @@ def digit_runs() -> dict[tuple[str, str], Run]:
 
 @pytest.mark.parametrize("source", ["running", "all"])
 def test_strict_privacy_costs_no_accuracy(
-    source: str, digit_runs: dict[tuple[str, str], Run]
+    source: str, digit_runs: dict[tuple[str, str], Network]
 ) -> None:
-    standard, strict = digit_runs[source, "standard"].last, digit_runs[source, "strict"].last
+    standard, strict = (
+        digit_runs[source, "standard"].history.last,
+        digit_runs[source, "strict"].history.last,
+    )
     for metric in ("private_accuracy", "communication_accuracy"):
         assert standard[metric] > 0.75  # of 0.1 by chance
         assert strict[metric] == pytest.approx(standard[metric], abs=0.03)
 
 
 def test_strict_edges_follow_the_procrustes_optimum_of_moving_latents(
-    digit_runs: dict[tuple[str, str], Run],
+    digit_runs: dict[tuple[str, str], Network],
 ) -> None:
     """Fitted to all pilots; one step of everybody lies between the fit and this evaluation."""
     run = digit_runs["all", "strict"]
     white = {name: node.white_pilots() for name, node in run.nodes.items()}
-    for (head, tail), found in run.evaluation.misalignment.items():
+    for (head, tail), found in run.history.evaluation.misalignment.items():
         best = misalignment(white[head], white[tail], procrustes(white[head], white[tail]))
         assert float(best) <= found + 1e-6
         assert found <= 1.04 * float(best), (head, tail)
     # From the running cross-covariance maps lag behind, under strict privacy no more than else.
     standard, strict = (
-        digit_runs["running", p].last["misalignment"] for p in ("standard", "strict")
+        digit_runs["running", p].history.last["misalignment"] for p in ("standard", "strict")
     )
     assert strict < 1.1 * standard
 
 
 def test_the_sheaf_of_a_strict_run_glues_like_its_reparameterisation(
-    digit_runs: dict[tuple[str, str], Run],
+    digit_runs: dict[tuple[str, str], Network],
 ) -> None:
     run = digit_runs["running", "strict"]
     white = {name: node.white_pilots() for name, node in run.nodes.items()}
@@ -249,4 +252,6 @@ def test_the_sheaf_of_a_strict_run_glues_like_its_reparameterisation(
     for edge, value in run.sheaf.reparameterised().edge_variation(white).items():
         assert float(value) == pytest.approx(float(variation[edge]), rel=1e-3)
         energy = sum(float(white[name].square().sum()) for name in edge)
-        assert float(value) / energy == pytest.approx(run.evaluation.misalignment[edge], rel=1e-3)
+        assert float(value) / energy == pytest.approx(
+            run.history.evaluation.misalignment[edge], rel=1e-3
+        )

@@ -359,9 +359,9 @@ def test_a_whole_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
 def test_trained_and_understood(whitening: str) -> None:
     method = SheafFMTL(0.01, whitening=whitening)
     run = train(noisy(SIZES), TRIANGLE, method, pilots(), epochs=2)
-    assert run.evaluation is not None
-    assert ("c", "a") in run.evaluation.communication
-    assert 0 < run.evaluation.misalignment["a", "b"] < 1
+    assert run.history.evaluation is not None
+    assert ("c", "a") in run.history.evaluation.communication
+    assert 0 < run.history.evaluation.misalignment["a", "b"] < 1
 
 
 def test_frozen_parameters_stay_out() -> None:

@@ -17,11 +17,12 @@ from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExist
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
+from sheafed.network.deadline import Timeouts
 from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
-from sheafed.network.peer_agent import PeerAgent, Timeouts
-from sheafed.network.peer_run import PeerRun
+from sheafed.network.peer_agent import PeerAgent
+from sheafed.network.peer_checkpoint import restore, save
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.transport import Ledger
+from sheafed.training import Network
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.certificates import make_certificates
 from sheafed.transport.zenoh.transport import ZenohTransport
@@ -85,7 +86,7 @@ def links(certificates: Path) -> Iterator[dict[str, ZenohTransport]]:
         peer.close()
 
 
-def edge_agent(
+def peer_agent(
     links: dict[str, ZenohTransport],
     out: Path,
     timeouts: Timeouts = QUICK,
@@ -108,13 +109,13 @@ class Stage:
         timeouts: Timeouts = QUICK,
         case: str = "distillation",
     ) -> None:
-        self.ada = edge_agent(links, out, timeouts, case)
+        self.ada = peer_agent(links, out, timeouts, case)
         self.bob = Scripted(links["bob"], node("bob", "ada", case))
         self.bob.finish_handshake(node("ada", "bob", case))
         self.bob.greet(MET, FINISHED)
         self._pool = ThreadPoolExecutor(1)
 
-    def start(self, **options: Any) -> "Future[PeerRun]":
+    def start(self, **options: Any) -> "Future[Network]":
         return self._pool.submit(self.ada.train, **options)
 
 
@@ -128,23 +129,23 @@ def test_a_neighbour_that_falls_silent_is_replaced_then_left_out(
 ) -> None:
     going = stage.start()
     stage.bob.speak(0, 1)
-    await_that(lambda: stage.ada.run.rounds == TOTAL)
+    await_that(lambda: stage.ada.network.history.rounds == TOTAL)
     run = going.result(30)
-    assert (run.rounds, run.missed) == (TOTAL, 0)
-    assert run.reused == {"bob": 2}
-    assert run.left_out == {"bob": TOTAL - 4}
-    assert sum("bob is here but has not spoken" in text for text in caplog.messages) == 1
-    assert run.last is not None
-    assert (run.last["understood_by"], run.last["communication_accuracy"]) == ({}, None)
-    assert 0 <= run.last["private_accuracy"] <= 1
+    assert (run.history.rounds, stage.ada.policy.missed) == (TOTAL, 0)
+    assert stage.ada.policy.reused == {"bob": 2}
+    assert stage.ada.policy.left_out == {"bob": TOTAL - 4}
+    assert sum("bob is present but has sent nothing" in text for text in caplog.messages) == 1
+    assert run.history.last is not None
+    assert run.history.last["communication_accuracy"] is None
+    assert 0 <= run.history.last["private_accuracy"] <= 1
 
 
 def test_nothing_is_left_out_of_a_conversation(stage: Stage) -> None:
     going = stage.start()
     stage.bob.speak(*range(TOTAL))
-    run = going.result(30)
-    assert not run.left_out
-    assert not run.reused
+    going.result(30)
+    assert not stage.ada.policy.left_out
+    assert not stage.ada.policy.reused
     assert not stage.ada.status().rejected
 
 
@@ -165,11 +166,11 @@ def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
     for round, message in enumerate(good):
         tensors = {**message.tensors, **words.get(round, {})}
         stage.bob.transport.send([replace(message, tensors=tensors)])
-    run = going.result(30)
+    going.result(30)
     expected = {"non-finite": 1, "probabilities": 1, "shape": 1, "dtype": 1, "magnitude": 1}
-    assert run.node.rejected == expected
+    assert stage.ada.node.rejected == expected
     assert stage.ada.status().rejected == expected
-    weights = run.node.agent.encoder.state_dict().values()
+    weights = stage.ada.node.agent.encoder.state_dict().values()
     assert all(bool(torch.isfinite(w).all()) for w in weights)
 
 
@@ -181,7 +182,7 @@ def spoken(certificates: Path, out: Path, script: Callable[[list[Message]], Scri
         going = stage.start()
         first, rest = script([stage.bob.words(round) for round in range(TOTAL)])
         stage.bob.transport.send(first)
-        await_that(lambda: stage.ada.run.rounds == 1)
+        await_that(lambda: stage.ada.network.history.rounds == 1)
         stage.bob.transport.send(rest)
         going.result(30)
     finally:
@@ -201,7 +202,7 @@ def test_a_replayed_round_is_counted_and_changes_nothing(
 ) -> None:
     once = spoken(certificates, tmp_path / "once", lambda words: (words[:1], words[1:]))
     again = spoken(certificates, tmp_path / "again", lambda words: (words[:1], words))
-    assert not again.ada.run.left_out
+    assert not again.ada.policy.left_out
     assert again.ada.status().rejected == {"duplicate": 1}
     assert once.ada.status().rejected == {}
     assert same_weights(once, again)
@@ -222,26 +223,30 @@ def test_what_is_not_finite_is_counted_and_trains_like_silence(
     )
     whole = spoken(certificates, tmp_path / "whole", lambda words: (words[:1], words[1:]))
     assert bad.ada.status().rejected == {"non-finite": 1}
-    assert silent.ada.run.left_out == {"bob": 1}
+    assert silent.ada.policy.left_out == {"bob": 1}
     assert same_weights(bad, silent)
     assert not same_weights(bad, whole)
 
 
 def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
     stage.bob.greet(MET, FINISHED, round=5)
-    await_that(lambda: stage.ada._exchange.arrivals["bob"] == 2)
+    await_that(lambda: stage.ada.policy.transport.arrivals["bob"] == 2)
     going = stage.start()
     stage.bob.speak(5, 6, 7)
     run = going.result(30)
-    assert (run.rounds, run.missed, run.node.agent.steps) == (TOTAL, 5, 3)
-    assert not run.left_out
+    assert (run.history.rounds, stage.ada.policy.missed, stage.ada.node.agent.steps) == (
+        TOTAL,
+        5,
+        3,
+    )
+    assert not stage.ada.policy.left_out
 
 
 def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
     links: dict[str, ZenohTransport], tmp_path: Path
 ) -> None:
     stage = Stage(links, tmp_path / "ada", case="alone")
-    receive = stage.ada._node.receive
+    receive = stage.ada.node.receive
 
     def greeted_meanwhile(round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         if round == 1:
@@ -249,9 +254,9 @@ def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
             await_that(lambda: links["ada"].arrivals["bob"] == 2)
         return receive(round, inbox)
 
-    stage.ada._node.receive = greeted_meanwhile  # type: ignore[method-assign]
-    run = stage.start().result(30)
-    assert (run.missed, run.node.agent.steps) == (0, TOTAL)
+    stage.ada.node.receive = greeted_meanwhile  # type: ignore[method-assign]
+    stage.start().result(30)
+    assert (stage.ada.policy.missed, stage.ada.node.agent.steps) == (0, TOTAL)
 
 
 def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
@@ -264,12 +269,12 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
     neighbourhood.begin(0)
     neighbourhood.attend()
     (said,) = ada.send(0)
-    neighbourhood.say([said])
+    neighbourhood.send([said])
     bob.greet(MET)
     await_that(lambda: links["ada"].arrivals["bob"] == 1)
     assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
     neighbourhood.attend()
-    await_that(lambda: links["bob"].arrivals.total() == 2)  # a greeting, and this
+    await_that(lambda: links["bob"].arrivals.total() == 2)  # a hello, and this
     received = links["bob"].receive("bob", 0, "round", ["ada"])
     assert same_message(received["ada"], said)
 
@@ -284,7 +289,7 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
         ({"dimension": 0}, "says its dimension is 0, expected an integer from 1 to 65536"),
         ({"dimension": 2**62}, "says its dimension is 4611686018427387904, expected"),
         ({"classes": False}, "says its classes is False, expected an integer from 0"),
-        ({"round": TOTAL + 1}, f"says it is in round {TOTAL + 1}, there are {TOTAL}"),
+        ({"round": TOTAL + 1}, f"is in round {TOTAL + 1}, of {TOTAL} here"),
     ],
 )
 def test_a_mismatch_is_refused_by_name(
@@ -323,19 +328,19 @@ def test_label_sets_are_compared_where_both_are_known() -> None:
 def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
     going = stage.start()
     stage.bob.speak(0)
-    await_that(lambda: stage.ada.run.rounds == 1)
+    await_that(lambda: stage.ada.network.history.rounds == 1)
     stage.bob.greet(MET, dimension=99)
     stage.bob.speak(*range(1, TOTAL))
     run = going.result(30)
-    assert run.rounds == TOTAL
+    assert run.history.rounds == TOTAL
     assert "the dimension of agent 'bob' was 4 and is 99" in stage.ada.status().refused["bob"]
-    assert run.left_out["bob"] > 0
+    assert stage.ada.policy.left_out["bob"] > 0
 
 
 def test_missing_neighbours_are_named_when_patience_ends(
     links: dict[str, ZenohTransport], tmp_path: Path
 ) -> None:
-    lonely = edge_agent(links, tmp_path, Timeouts(join=0.1))
+    lonely = peer_agent(links, tmp_path, Timeouts(join=0.1))
     with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
         lonely.train()
 
@@ -345,20 +350,20 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
 ) -> None:
     going = stage.start()
     stage.bob.speak(0, 1)
-    await_that(lambda: stage.ada.run.rounds == 2)
+    await_that(lambda: stage.ada.network.history.rounds == 2)
     stage.ada.stop()
     stopped = going.result(30)
     saved = load_checkpoint(tmp_path / "ada" / "checkpoint.safetensors")
-    assert saved["rounds"] == stopped.rounds in (2, 3)
+    assert saved["rounds"] == stopped.history.rounds in (2, 3)
     assert saved["peers"] == {"bob": {"dimension": 4, "classes": 3}}
-    again = edge_agent(links, tmp_path / "ada")
+    again = peer_agent(links, tmp_path / "ada")
     with pytest.raises(RunExistsError, match="already holds a run"):
         again.train()
     resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
-    assert resumed.rounds == TOTAL
-    assert resumed.node.agent.steps == TOTAL
-    shorter = edge_agent(links, tmp_path / "ada", epochs=1)
-    with pytest.raises(InputError, match=f"has {EPOCHS} epochs behind it, 1 were asked for"):
+    assert resumed.history.rounds == TOTAL
+    assert again.node.agent.steps == TOTAL
+    shorter = peer_agent(links, tmp_path / "ada", epochs=1)
+    with pytest.raises(InputError, match=f"{EPOCHS} epochs of this run are done, 1 were asked for"):
         shorter.train(resume=True)
 
 
@@ -377,29 +382,32 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     ],
 )
 def test_an_agent_does_not_go_on_as_another(
-    tmp_path: Path, change: dict[str, Any], named: str
+    links: dict[str, ZenohTransport], tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
-    def run(method: Method = NOISED, **options: Any) -> PeerRun:
+    def peer(method: Method = NOISED, **options: Any) -> PeerAgent:
         context = NodeContext(simple_agent("ada", **options), (), pilots(), 7, 3, ROUNDS, False)
-        return PeerRun(method.node(context), method, Ledger(), EPOCHS)
+        node = method.node(context)
+        return PeerAgent(node, links["ada"], method=method, epochs=EPOCHS, out=tmp_path)
 
     path = tmp_path / "checkpoint.safetensors"
-    run().save(path)
-    run().restore(path)
+    save(path, peer().network, peer().policy, {})
+    restore(path, peer().network, peer().policy)
     with pytest.raises(CheckpointError, match=f"(?s){named}"):
-        run(**change).restore(path)
+        restore(path, peer(**change).network, peer().policy)
 
 
 @pytest.mark.parametrize("part", ["agent", "node"])
-def test_a_checkpoint_without_a_part_says_so(tmp_path: Path, part: str) -> None:
+def test_a_checkpoint_without_a_part_says_so(
+    links: dict[str, ZenohTransport], tmp_path: Path, part: str
+) -> None:
     context = NodeContext(simple_agent("ada"), (), pilots(), 7, 3, ROUNDS, False)
-    run = PeerRun(NOISED.node(context), NOISED, Ledger(), EPOCHS)
+    peer = PeerAgent(NOISED.node(context), links["ada"], method=NOISED, epochs=EPOCHS, out=tmp_path)
     path = tmp_path / "checkpoint.safetensors"
-    run.save(path)
+    save(path, peer.network, peer.policy, {})
     for spoilt in ({}, None):
         save_checkpoint(path, load_checkpoint(path) | {part: spoilt})
         with pytest.raises(CheckpointError, match="or damaged: agent 'ada' has other weights"):
-            run.restore(path)
+            restore(path, peer.network, peer.policy)
 
 
 def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
@@ -420,10 +428,11 @@ def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(PeerAgent.train, both))
     for run, other in zip(runs, ("bob", "ada"), strict=True):
-        assert run.last is not None
-        assert list(run.last["understood_by"]) == [other]
-        assert run.last["misaligned_with"] == {}
-    assert not any("has not spoken" in text for text in caplog.messages)
+        assert run.history.last is not None
+        (name,) = run.nodes
+        assert list(run.history.evaluation.communication) == [(other, name)]
+        assert run.history.evaluation.misalignment == {}
+    assert not any("has sent nothing" in text for text in caplog.messages)
 
 
 def test_a_stop_that_nobody_heard_is_noticed_soon(
@@ -438,7 +447,7 @@ def test_a_stop_that_nobody_heard_is_noticed_soon(
     assert waited == [1.0, 0.25]
 
 
-def test_paces_are_checked() -> None:
+def test_timeouts_are_checked() -> None:
     with pytest.raises(InputError, match=r"deadline must be a number of at least 0, got -1"):
         Timeouts(deadline=-1)
 

@@ -177,7 +177,11 @@ def test_the_attacks_use_what_is_transmitted(observed) -> None:
     assert torch.equal(invert_as_neighbour(node, reader).reconstructions, decoder(received))
     classes = reader.agent.head(received).argmax(-1)
     right = float((classes == test_set.targets).double().mean())
-    assert communication_accuracy(node, reader) == right == run.evaluation.communication["a", "b"]
+    assert (
+        communication_accuracy(node, reader)
+        == right
+        == run.history.evaluation.communication["a", "b"]
+    )
     sent = (transmitted_latents(node, samples, "b") for samples in (train_set, test_set))
     assert membership_from_latents(node, "b") == logistic_attack(*sent)
     sure = [

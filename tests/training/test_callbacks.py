@@ -18,9 +18,10 @@ from sheafed.training import (
     Callback,
     EarlyStopping,
     MetricsLog,
+    Network,
     ProgressBar,
-    Run,
     TensorBoard,
+    summarise,
     train,
 )
 from tests.helpers.federations import METHODS, pilots, samples, simple_agent, start
@@ -33,25 +34,25 @@ class Diary(Callback):
         self.entries: list[tuple[str, int]] = []
         self.fail = fail
 
-    def _note(self, what: str, run: Run) -> None:
-        self.entries.append((what, run.rounds))
+    def _note(self, what: str, run: Network) -> None:
+        self.entries.append((what, run.history.rounds))
         if what == self.fail:
             raise RuntimeError(f"failed in {what}")
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, run: Network) -> None:
         self._note("start", run)
 
-    def on_round(self, run: Run, log: Mapping[str, float]) -> None:
+    def on_round(self, run: Network, log: Mapping[str, float]) -> None:
         assert log["loss"] > 0
         self._note("round", run)
 
-    def on_evaluation(self, run: Run, record: Mapping[str, Any]) -> bool:
-        assert run.last is record
-        assert record["round"] == run.rounds
+    def on_evaluation(self, run: Network, record: Mapping[str, Any]) -> bool:
+        assert run.history.last is record
+        assert record["round"] == run.history.rounds
         self._note("evaluation", run)
         return False
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: Network) -> None:
         self._note("end", run)
 
 
@@ -72,18 +73,18 @@ def test_what_a_callback_is_told() -> None:
 
 def test_a_callback_may_override_nothing() -> None:
     run = start("alone", epochs=1, callbacks=[Callback()])
-    assert run.rounds == 5
-    assert not run.stopped
+    assert run.history.rounds == 5
+    assert not run.history.stopped
 
 
 def test_a_callback_may_end_the_training() -> None:
     class Enough(Callback):
-        def on_evaluation(self, run: Run, record: Mapping[str, Any]) -> bool:
-            return run.epoch == 2
+        def on_evaluation(self, run: Network, record: Mapping[str, Any]) -> bool:
+            return run.history.epoch == 2
 
     diary = Diary()
     run = start("alone", epochs=9, callbacks=[Enough(), diary])
-    assert (run.epoch, run.stopped) == (2, True)
+    assert (run.history.epoch, run.history.stopped) == (2, True)
     assert diary.entries[-2:] == [("evaluation", 10), ("end", 10)]
 
 
@@ -127,12 +128,12 @@ def test_metrics_are_on_disk_as_they_happen(case: str, tmp_path: Path) -> None:
     lines: list[list[dict[str, Any]]] = []
 
     class Look(Callback):
-        def on_round(self, run: Run, log: object) -> None:
-            assert self._read() == run.metrics
+        def on_round(self, run: Network, log: object) -> None:
+            assert self._read() == run.history.records
 
-        def on_evaluation(self, run: Run, record: object) -> bool:
+        def on_evaluation(self, run: Network, record: object) -> bool:
             lines.append(self._read())
-            assert lines[-1] == run.metrics
+            assert lines[-1] == run.history.records
             return False
 
         def _read(self) -> list[dict[str, Any]]:
@@ -147,7 +148,7 @@ def test_metrics_are_on_disk_as_they_happen(case: str, tmp_path: Path) -> None:
 def test_a_metrics_log_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "some" / "where.jsonl"
     run = start("alone", epochs=2, callbacks=[MetricsLog(path)])
-    assert [json.loads(line) for line in path.read_text().splitlines()] == run.metrics
+    assert [json.loads(line) for line in path.read_text().splitlines()] == run.history.records
 
 
 # Early stopping
@@ -173,9 +174,9 @@ def history(values: list[Any], metric: str = "validation_score") -> list[dict[st
 )
 def test_early_stopping(values: list[float], patience: int, margin: float, stops: bool) -> None:
     run = start("alone", epochs=1)
-    run.metrics = history(values)
+    run.history.records = history(values)
     stopping = EarlyStopping(patience=patience, margin=margin)
-    assert stopping.on_evaluation(run, run.metrics[-1]) is stops
+    assert stopping.on_evaluation(run, run.history.records[-1]) is stops
 
 
 def test_early_stopping_ends_a_training() -> None:
@@ -188,8 +189,8 @@ def test_early_stopping_ends_a_training() -> None:
         epochs=50,
         callbacks=[EarlyStopping("private_accuracy", patience=3)],
     )
-    assert (run.epoch, run.stopped) == (4, True)
-    assert run.summary()["epochs"] == 4
+    assert (run.history.epoch, run.history.stopped) == (4, True)
+    assert summarise(run)["epochs"] == 4
 
 
 def test_early_stopping_by_an_unknown_metric() -> None:
@@ -225,12 +226,12 @@ def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 def test_progress_bar(screen: io.StringIO) -> None:
     run = start("distillation", epochs=2, callbacks=[ProgressBar()])
     shown = screen.getvalue()
-    last = run.last
+    last = run.history.last
     assert "Sheaf-FRL with distillation" in shown
     assert "epoch 2/2" in shown
     assert f"private {last['private_accuracy']:.3f}" in shown
     assert f"communicated {last['communication_accuracy']:.3f}" in shown
-    assert f"{run.ledger.bytes_sent() / 2**20:.1f} MiB" in shown
+    assert f"{run.history.ledger.bytes_sent() / 2**20:.1f} MiB" in shown
 
 
 def test_progress_bar_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +294,7 @@ def test_tensorboard_gets_every_number(monkeypatch: pytest.MonkeyPatch, tmp_path
     run = start("distillation", epochs=2, callbacks=[TensorBoard(tmp_path)])
     expected = {
         (key, record["epoch"]): value
-        for record in run.metrics
+        for record in run.history.records
         for key, value in record.items()
         if isinstance(value, int | float)
     }
@@ -313,5 +314,5 @@ def test_early_stopping_by_what_should_fall() -> None:
     rising = EarlyStopping("loss", patience=1)
     run = start("alone", epochs=4)
     for stopper, expected in ((falling, False), (rising, True)):
-        run.metrics = [{"loss": 3.0}, {"loss": 2.0}]
-        assert stopper.on_evaluation(run, run.metrics[-1]) is expected
+        run.history.records = [{"loss": 3.0}, {"loss": 2.0}]
+        assert stopper.on_evaluation(run, run.history.records[-1]) is expected

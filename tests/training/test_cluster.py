@@ -38,7 +38,7 @@ def ranks() -> Iterator[subprocess.Popen[str]]:
 def cluster(ranks: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Ends]:
     def run(size: int, case: str = "distillation", **job: Any) -> Ends:
         whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0}
-        whole |= {"world": "three", "fate": None}
+        whole |= {"federation": "three", "fate": None}
         assert ranks.stdin is not None
         assert ranks.stdout is not None
         ranks.stdin.write(json.dumps({"options": {}, **whole, **job}) + "\n")
@@ -63,7 +63,7 @@ def everything(out: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Return what one process leaves behind, by case and world."""
+    """Return what one process leaves behind, by case and federation."""
 
     @cache
     def leave(case: str, **options: Any) -> dict[str, Any]:
@@ -140,9 +140,9 @@ def test_processes_come_and_go_between_interruptions(
     assert parts == (["checkpoint-20"] if sizes[-1] else [])
 
 
-def test_a_cluster_measures_no_ceilings(cluster: Any, tmp_path: Path) -> None:
-    endpoints = cluster(2, options={"oracle_accuracy": True})
-    assert all("InputError: a ceiling needs" in message for _, message in endpoints)
+def test_a_cluster_measures_no_oracle_accuracy(cluster: Any, tmp_path: Path) -> None:
+    ends = cluster(2, options={"oracle": True})
+    assert all("InputError: oracle accuracy needs" in message for _, message in ends)
     assert not list(tmp_path.iterdir())
 
 
@@ -158,8 +158,8 @@ def test_a_part_of_another_round_is_refused(cluster: Any, tmp_path: Path) -> Non
     old = (tmp_path / "checkpoint-5" / "bob.safetensors").read_bytes()
     assert cluster(2, options={"epochs": 2, "resume": True}) == ended_well(2)
     (tmp_path / "checkpoint-10" / "bob.safetensors").write_bytes(old)
-    endpoints = cluster(2, options={"resume": True})
-    assert any("bob.safetensors is of round 5" in message for _, message in endpoints)
+    ends = cluster(2, options={"resume": True})
+    assert any("bob.safetensors is of round 5" in message for _, message in ends)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ from sheafed import Distillation, SheafFRL
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import Augmentation, VICReg
 from sheafed.checkpointing.checkpoint import load_checkpoint
-from sheafed.evaluation.evaluation import evaluate
-from sheafed.evaluation.survey import merge, survey
+from sheafed.evaluation import evaluate_locally
 from sheafed.models import mlp
 from sheafed.models.adapters import ScikitEncoder
 from sheafed.report import page, read_run
-from sheafed.training import Run, train
-from sheafed.training.metadata import profile
-from sheafed.transport import LocalTransport
+from sheafed.training import Network, train
+from sheafed.training.metadata import agent_metadata
 from tests.helpers.federations import (
     CLASSES,
     EDGES,
@@ -54,7 +52,7 @@ def team(cyd: str = "pca") -> list[Agent]:
     return [ada, agents()[1], Agent("cyd", encoder, head, data=splits(40, 30), frozen=True)]
 
 
-def start(case: str, cyd: str, out: Path | None = None, epochs: int = 4, **options) -> Run:
+def start(case: str, cyd: str, out: Path | None = None, epochs: int = 4, **options) -> Network:
     options = {"checkpoint_every": 3, "seed": 7, **options}
     return train(team(cyd), EDGES, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
 
@@ -102,35 +100,29 @@ def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, case: str, cyd: 
 
 
 @pytest.mark.parametrize(("case", "cyd"), [("distillation", "pca"), ("strict", "network")])
-def test_asking_by_messages_finds_the_same(case: str, cyd: str) -> None:
-    """What a cluster and the agents of a network do."""
-    run = start(case, cyd, epochs=1)
-    here = evaluate(run.nodes, oracle=False)
-    asked = merge(
-        [json.loads(json.dumps(survey(run.nodes, LocalTransport(list(run.nodes)), "test")))]
-    )
-    assert asked == here
+def test_an_agent_without_a_head_sends_and_does_not_read(case: str, cyd: str) -> None:
+    here = evaluate_locally(start(case, cyd, epochs=1).nodes, oracle=False)
     assert ("ada", "bob") in here.communication
     assert not any(receiver == "ada" for _, receiver in here.communication)
 
 
-def test_a_head_without_labels_learns_from_probabilities() -> None:
+def test_a_head_without_labels_learns_by_distillation() -> None:
     def accuracy(distillation: Distillation | None) -> float:
         ada, bob, cyd = team("network")
         head = seeded(8, lambda: nn.Linear(5, CLASSES))
         options = {"optimizer": lambda p: SGD(p, lr=0.05, momentum=0.9), "batch_size": 8}
         ada = Agent("ada", ada.encoder, head, data=ada.data, objective=ada.objective, **options)
         method = SheafFRL(pilots_per_round=PILOTS, distillation=distillation)
-        options = {"epochs": 25, "evaluate_every": 25, "seed": 7, "oracle_accuracy": False}
+        options = {"epochs": 25, "evaluate_every": 25, "seed": 7, "oracle": False}
         run = train([ada, bob, cyd], EDGES, method, pilots(), **options)
-        return run.evaluation.private["ada"]
+        return run.history.evaluation.private["ada"]
 
     assert accuracy(Distillation(confidence=0.6)) > accuracy(None) + 0.2
 
 
-def test_profiles_say_who_learns() -> None:
-    learning = {a.name: profile(a, 0).learns for a in [*team("pca"), *team("network")[:1]]}
+def test_metadata_says_which_agents_learn() -> None:
+    learning = {a.name: agent_metadata(a, 0).learns for a in [*team("pca"), *team("network")[:1]]}
     assert learning == {"ada": True, "bob": True, "cyd": False}
-    last = profile(team("network")[2], 0)
+    last = agent_metadata(team("network")[2], 0)
     assert last.learns
     assert last.objective == "cross_entropy, encoder frozen"

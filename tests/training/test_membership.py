@@ -31,7 +31,7 @@ from sheafed.methods import (
 )
 from sheafed.methods.endpoints import PlainEndpoint, TransportEndpoint
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.training import Callback, Run, train
+from sheafed.training import Callback, Network, summarise, train
 from tests.helpers import federations
 from tests.helpers.federations import (
     PILOTS,
@@ -78,7 +78,7 @@ def team(dimensions: tuple[int, ...] = MIXED) -> list[Agent]:
 
 def trained(
     method: Method | None = None, dimensions: tuple[int, ...] = MIXED, **options: Any
-) -> Run:
+) -> Network:
     options = {"epochs": 2, "seed": 5, **options}
     return train(team(dimensions), LINE, method or METHODS["standard"], pilots(), **options)
 
@@ -87,7 +87,7 @@ def newcomer(dimension: int = 6, name: str = "n", **options: Any) -> Agent:
     return simple_agent(name, dimension, 50, **options)
 
 
-def inside(run: Run, names: str = "abc") -> dict[str, Any]:
+def inside(run: Network, names: str = "abc") -> dict[str, Any]:
     """Everything of some agents that may change, without their edges to others, by name."""
     found = {}
     for name in names:
@@ -110,14 +110,14 @@ def unchanged(before: dict[str, Any], after: dict[str, Any]) -> bool:
     )
 
 
-def carried(run: Run, sender: str, receiver: str) -> np.ndarray:
+def carried(run: Network, sender: str, receiver: str) -> np.ndarray:
     """The linear map from the sender's white space to the receiver's, as the agents do it."""
     basis = torch.eye(run.nodes[sender].agent.dimension)
     sent = run.nodes[sender].endpoints[receiver].outgoing(basis)
     return run.nodes[receiver].endpoints[sender].incoming(sent).numpy()
 
 
-def procrustes(run: Run, sender: str, receiver: str) -> np.ndarray:
+def procrustes(run: Network, sender: str, receiver: str) -> np.ndarray:
     """The least-squares isometry between the white latents of all pilots, by NumPy."""
     a, b = (run.nodes[n].white_pilots().double().numpy() for n in (sender, receiver))
     u, _, vt = np.linalg.svd(a.T @ b, full_matrices=False)
@@ -131,35 +131,35 @@ def procrustes(run: Run, sender: str, receiver: str) -> np.ndarray:
 def test_maps_on_all_pilots_and_nobody_else_notices(case: str, sizes: str) -> None:
     dimensions, size = SIZES[sizes]
     run = trained(METHODS[case], dimensions)
-    before, rounds, known = inside(run), run.rounds, run.evaluation
-    sent = len(run.ledger)
+    before, rounds, known = inside(run), run.history.rounds, run.history.evaluation
+    sent = len(run.history.ledger)
     run.join(newcomer(size), ["c", "a"])
     assert unchanged(before, inside(run))
     for j in "ac":
         for pair in (("n", j), (j, "n")):
             np.testing.assert_allclose(carried(run, *pair), procrustes(run, *pair), atol=2e-4)
-    messages = [(r.kind, r.round, r.sender, r.receiver) for r in run.ledger.rows(sent)]
+    messages = [(r.kind, r.round, r.sender, r.receiver) for r in run.history.ledger.rows(sent)]
     pairs = [("n", "a"), ("n", "c"), ("a", "n"), ("c", "n")]
     expected = [
         (kind, round, *p) for kind, round in (("hello", 0), ("alignment", rounds)) for p in pairs
     ]
     assert sorted(messages) == sorted(expected)
     width = {p: run.nodes[p[1]].endpoints[p[0]].width for p in pairs}
-    for row in run.ledger.rows(sent):
+    for row in run.history.ledger.rows(sent):
         if row.kind == "alignment":
             assert row.payload_bytes == 4 * PILOTS * width[row.sender, row.receiver]
-    assert list(run.nodes) == list(run.profiles) == ["a", "b", "c", "n"]
-    assert run.rounds == rounds
+    assert list(run.nodes) == list(run.metadata) == ["a", "b", "c", "n"]
+    assert run.history.rounds == rounds
     # What was measured of the others is what it was, and the newcomer is part of everything.
-    assert {n: v for n, v in run.evaluation.private.items() if n != "n"} == known.private
+    assert {n: v for n, v in run.history.evaluation.private.items() if n != "n"} == known.private
     for pair, value in known.communication.items():
-        assert run.evaluation.communication[pair] == value
-    assert run.evaluation.without("n") == known
-    assert set(run.evaluation.communication) - set(known.communication) == set(pairs)
-    assert run.last["joined"] == "n"
-    summary = run.summary()
+        assert run.history.evaluation.communication[pair] == value
+    assert run.history.evaluation.without("n") == known
+    assert set(run.history.evaluation.communication) - set(known.communication) == set(pairs)
+    assert run.history.last["joined"] == "n"
+    summary = summarise(run)
     assert summary["agents"]["n"]["neighbours"] == ["a", "c"]
-    assert summary["agents"]["n"]["private_accuracy"] == run.evaluation.private["n"]
+    assert summary["agents"]["n"]["private_accuracy"] == run.history.evaluation.private["n"]
     assert len(summary["edges"]) == 8
     assert len(run.sheaf.edges) == 4
     z = torch.randn(5, size, generator=torch.Generator().manual_seed(1))
@@ -176,8 +176,11 @@ def test_a_newcomer_is_understood() -> None:
     agent = newcomer(5)
     train([agent], [], NonCooperative(), pilots(), epochs=12, evaluate_every=12)
     run.join(agent, ["b"])
-    assert run.evaluation.communication["n", "b"] > run.evaluation.oracle["n", "b"] - 0.15
-    assert run.evaluation.communication["n", "b"] > 0.6
+    assert (
+        run.history.evaluation.communication["n", "b"]
+        > run.history.evaluation.oracle["n", "b"] - 0.15
+    )
+    assert run.history.evaluation.communication["n", "b"] > 0.6
 
 
 @pytest.mark.parametrize(
@@ -228,20 +231,20 @@ def test_identity_maps_stay() -> None:
 def test_the_newcomer_trains_and_the_others_do_not(case: str, sizes: str) -> None:
     dimensions, size = SIZES[sizes]
     run = trained(METHODS[case], dimensions)
-    before, known, rounds = inside(run), run.evaluation, run.rounds
+    before, known, rounds = inside(run), run.history.evaluation, run.history.rounds
     agent = newcomer(size)
     born = {k: v.clone() for k, v in agent.encoder.state_dict().items()}
     run.join(agent, ["a", "c"], epochs=2)
     assert unchanged(before, inside(run))
-    assert run.evaluation.without("n") == known
+    assert run.history.evaluation.without("n") == known
     assert not same(born, dict(agent.encoder.state_dict()))
-    assert run.rounds - rounds == agent.steps == 2 * run.rounds_per_epoch
-    assert run.epochs == run.epoch == 4
-    assert [record["epoch"] for record in run.metrics[-2:]] == [2, 4]
+    assert run.history.rounds - rounds == agent.steps == 2 * run.history.schedule.rounds_per_epoch
+    assert run.history.schedule.epochs == run.history.epoch == 4
+    assert [record["epoch"] for record in run.history.records[-2:]] == [2, 4]
     for j in "ac":
         np.testing.assert_allclose(carried(run, "n", j), procrustes(run, "n", j), atol=2e-4)
-    assert run.last["loss"] > 0
-    assert "loss" not in run.metrics[-2]
+    assert run.history.last["loss"] > 0
+    assert "loss" not in run.history.records[-2]
 
 
 def test_the_newcomer_feels_its_neighbours() -> None:
@@ -265,12 +268,15 @@ def test_all_train_on_as_a_resumed_run_does(case: str, tmp_path: Path) -> None:
     kept.join(newcomer(), ["a", "b"])
     edges = [*LINE, ("n", "a"), ("n", "b")]
     options: dict[str, Any] = {"epochs": 5, "seed": 5, "out": tmp_path, "resume": True}
-    options |= {"rounds_per_epoch": kept.rounds_per_epoch}
+    options |= {"rounds_per_epoch": kept.history.schedule.rounds_per_epoch}
     gone_on = train([*team(), newcomer()], edges, METHODS[case], pilots(), **options)
     assert same(weights(here), weights(gone_on))
     assert unchanged(inside(here, "abcn"), inside(gone_on, "abcn"))
-    assert here.last["communication_accuracy"] == gone_on.last["communication_accuracy"]
-    assert [r.get("joined") for r in gone_on.metrics[:3]] == [None, None, "n"]
+    assert (
+        here.history.last["communication_accuracy"]
+        == gone_on.history.last["communication_accuracy"]
+    )
+    assert [r.get("joined") for r in gone_on.history.records[:3]] == [None, None, "n"]
 
 
 @pytest.mark.parametrize("case", METHODS)
@@ -282,11 +288,11 @@ def test_the_others_train_on_undisturbed(case: str, tmp_path: Path) -> None:
     run = trained(METHODS[case])
     agent = newcomer()
     run.join(agent, ["a", "c"], epochs=2, others="undisturbed")
-    assert run.rounds == without.rounds
+    assert run.history.rounds == without.history.rounds
     assert same({k: v for k, v in weights(run).items() if not k.startswith("n")}, weights(without))
     assert unchanged(inside(without), inside(run))
-    assert agent.steps == 2 * run.rounds_per_epoch
-    assert run.evaluation.without("n") == without.evaluation
+    assert agent.steps == 2 * run.history.schedule.rounds_per_epoch
+    assert run.history.evaluation.without("n") == without.history.evaluation
     for j in "ac":  # both ends of the new edges have followed
         there, back = carried(run, "n", j), carried(run, j, "n")
         assert min(np.linalg.norm(there), np.linalg.norm(back)) > 1
@@ -325,7 +331,7 @@ def test_a_newcomer_of_another_modality() -> None:
 
     with pytest.raises(UnknownAgentError, match="no pilots for agent 'n'"):
         run.join(blind(), ["a"])
-    with pytest.raises(InputError, match=r"have ids, the view of agent 'n' has none"):
+    with pytest.raises(InputError, match=r"have ids, those of agent 'n' have none"):
         run.join(blind(), ["a"], pilots=seen[:, :2].numpy())
     with pytest.raises(InputError, match=r"not sensed 1 of the 24 pilots, '0' among them"):
         run.join(blind(), ["a"], pilots=PilotSet({"n": seen[1:, :2]}, ids[1:]))
@@ -333,7 +339,7 @@ def test_a_newcomer_of_another_modality() -> None:
     assert torch.equal(run.pilots.of("n"), seen[:, :2])  # paired by id, not by row
     np.testing.assert_allclose(carried(run, "n", "a"), procrustes(run, "n", "a"), atol=2e-4)
     assert set(run.pilots.inputs) == set("abcn")
-    assert not any("n" in pair for pair in run.evaluation.oracle)
+    assert not any("n" in pair for pair in run.history.evaluation.oracle)
 
 
 # What cannot join
@@ -342,7 +348,7 @@ def test_a_newcomer_of_another_modality() -> None:
 @pytest.mark.parametrize("dimensions", [MIXED, EQUAL])
 def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None:
     run = trained(METHODS["standard"], dimensions)
-    before, records = inside(run), len(run.metrics)
+    before, records = inside(run), len(run.history.records)
     wide = seeded(1, lambda: torch.nn.Linear(6, 7))
     attempts: list[tuple[type[Exception], str, Agent, Any, dict[str, Any]]] = [
         (InputError, "'b' already", newcomer(name="b"), ["a"], {}),
@@ -365,7 +371,7 @@ def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None
         with pytest.raises(error, match=words):
             run.join(agent, neighbours, **options)
     assert unchanged(before, inside(run))
-    assert len(run.metrics) == records
+    assert len(run.history.records) == records
     assert sorted(run.graph) == sorted(run.nodes) == list("abc")
     assert all("n" not in node.neighbours for node in run.nodes.values())
     run.join(newcomer(), ["a"])
@@ -374,20 +380,20 @@ def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None
 
 def test_when_agents_cannot_come_and_go() -> None:
     run = trained(ComFed(projection=3))
-    with pytest.raises(InputError, match="no way to let agents come and go"):
+    with pytest.raises(InputError, match="cannot let agents join or leave"):
         run.join(newcomer(), ["a"])
-    with pytest.raises(InputError, match="no way to let agents come and go"):
+    with pytest.raises(InputError, match="cannot let agents join or leave"):
         run.leave("a")
     run = trained()
     run.nodes.pop("b")
-    with pytest.raises(InputError, match=r"\['b'\] live in other processes"):
+    with pytest.raises(InputError, match=r"\['b'\] are in other processes"):
         run.join(newcomer(), ["a"])
-    with pytest.raises(InputError, match=r"\['b'\] live in other processes"):
+    with pytest.raises(InputError, match=r"\['b'\] are in other processes"):
         run.leave("a")
 
     class Impatient(Callback):
-        def on_evaluation(self, run: Run, record: Any) -> bool:
-            if run.epoch == 1:
+        def on_evaluation(self, run: Network, record: Any) -> bool:
+            if run.history.epoch == 1:
                 with pytest.raises(InputError, match="round 4 of 8"):
                     run.join(newcomer(), ["a"])
             return False
@@ -401,14 +407,14 @@ def test_when_agents_cannot_come_and_go() -> None:
 @pytest.mark.parametrize("case", list(METHODS))
 def test_who_joins_and_leaves_has_not_been(case: str) -> None:
     run = trained(METHODS[case])
-    before, known, summary = inside(run), run.evaluation, run.summary()
+    before, known, summary = inside(run), run.history.evaluation, summarise(run)
     agent = newcomer()
     run.join(agent, ["a", "b"], epochs=1)
     assert run.leave("n") is agent
     assert unchanged(before, inside(run))
-    assert run.evaluation == known
-    assert {k: run.summary()["agents"][k] for k in "abc"} == summary["agents"]
-    assert list(run.nodes) == list(run.profiles) == list("abc")
+    assert run.history.evaluation == known
+    assert {k: summarise(run)["agents"][k] for k in "abc"} == summary["agents"]
+    assert list(run.nodes) == list(run.metadata) == list("abc")
     assert nx.utils.graphs_equal(run.graph, nx.Graph(LINE))
     assert {len(node.endpoints) for node in run.nodes.values()} == {1, 2}
     assert all(set(n.peers) == set(n.endpoints) == set(n.neighbours) for n in run.nodes.values())
@@ -431,11 +437,11 @@ def test_those_who_are_left_alone_are_named() -> None:
         run.leave("b")
     assert w[0].filename == __file__
     assert run.nodes["c"].neighbours == ()
-    assert sorted(run.evaluation.private) == ["a", "c", "n"]
-    assert run.summary()["agents"]["c"]["neighbours"] == []
+    assert sorted(run.history.evaluation.private) == ["a", "c", "n"]
+    assert summarise(run)["agents"]["c"]["neighbours"] == []
     run.join(newcomer(4, "o"), ["c", "n"], epochs=1)
     assert len(run.sheaf.edges) == 3
-    with pytest.raises(UnknownAgentError, match="no agent 'b'"):
+    with pytest.raises(UnknownAgentError, match="unknown agent 'b'"):
         run.leave("b")
     run.leave("c")
     run.leave("o")
@@ -452,17 +458,17 @@ def test_the_directory_of_a_run_follows(case: str, tmp_path: Path) -> None:
     run = start(case, tmp_path)
     run.join(newcomer(), ["ada"], epochs=1)
     assert sorted(load_checkpoint(tmp_path / "last.safetensors")) == ["ada", "bob", "cyd", "n"]
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == len(run.metrics) == 6
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == len(run.history.records) == 6
     run.leave("cyd")
     edges = [("ada", "bob"), ("ada", "n")]
     options: dict[str, Any] = {"epochs": 5, "seed": 7, "out": tmp_path, "resume": True}
-    options |= {"rounds_per_epoch": run.rounds_per_epoch}
+    options |= {"rounds_per_epoch": run.history.schedule.rounds_per_epoch}
     again = train(
         [*agents()[:2], newcomer()], edges, federations.METHODS[case](), pilots(), **options
     )
     assert same(weights(again), weights(run))
-    assert again.evaluation == run.evaluation
-    assert again.ledger.bytes_sent() == run.ledger.bytes_sent()
+    assert again.history.evaluation == run.history.evaluation
+    assert again.history.ledger.bytes_sent() == run.history.ledger.bytes_sent()
 
 
 def test_what_could_not_be_resumed_is_refused(tmp_path: Path) -> None:

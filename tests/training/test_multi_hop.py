@@ -10,7 +10,7 @@ from sheafed.errors import EmptyInputError, GraphError, InputError, UnknownAgent
 from sheafed.graphs import Edge
 from sheafed.methods import IdentityMaps, MapPolicy, NonCooperative, NoWhitening, SheafFRL
 from sheafed.sheaf.holonomy import Holonomy
-from sheafed.training import Run, train
+from sheafed.training import Network, train
 from sheafed.training.multi_hop import (
     composed_map,
     direct_map,
@@ -32,22 +32,22 @@ ENDS = {
 }
 
 
-def run_of(method, dims: tuple[int, ...], edges=LINE) -> Run:
+def run_of(method, dims: tuple[int, ...], edges=LINE) -> Network:
     team = [simple_agent(n, d, seed) for seed, (n, d) in enumerate(zip("abcd", dims, strict=True))]
     return train(team, edges, method, pilots(), epochs=2, oracle=False)
 
 
 @pytest.fixture(scope="module", params=ENDS)
-def run(request: pytest.FixtureRequest) -> Run:
+def run(request: pytest.FixtureRequest) -> Network:
     return run_of(*ENDS[request.param])
 
 
-def latents(run: Run, name: str) -> Tensor:
+def latents(run: Network, name: str) -> Tensor:
     d = run.agents[name].dimension
     return torch.randn(6, d, generator=torch.Generator().manual_seed(3))
 
 
-def test_a_message_is_whitened_carried_along_the_sheaf_and_coloured(run: Run) -> None:
+def test_a_message_is_whitened_carried_along_the_sheaf_and_coloured(run: Network) -> None:
     for sender, receiver in itertools.permutations("abcd", 2):
         step = 1 if sender < receiver else -1
         path = [chr(c) for c in range(ord(sender), ord(receiver) + step, step)]
@@ -63,7 +63,7 @@ def test_a_message_is_whitened_carried_along_the_sheaf_and_coloured(run: Run) ->
         torch.testing.assert_close(composed_map(run.nodes, path), carried.mT, atol=1e-4, rtol=0)
 
 
-def test_neighbours_talk_as_in_the_evaluation(run: Run) -> None:
+def test_neighbours_talk_as_in_the_evaluation(run: Network) -> None:
     z = latents(run, "b")
     sent = run.nodes["b"].transmit(z, "c")
     assert torch.equal(run.send(z, "b", "c"), run.nodes["c"].interpret(sent, "b"))
@@ -87,7 +87,7 @@ def test_neighbours_talk_directly_even_if_a_detour_promises_more() -> None:
         find_path(run.nodes, "z", "a")
 
 
-def test_the_mismatch_is_the_residual_in_the_smaller_space(run: Run) -> None:
+def test_the_mismatch_is_the_residual_in_the_smaller_space(run: Network) -> None:
     found = mismatches(run.nodes)
     assert set(found) == set(run.sheaf.edges)
     white = {name: node.white_pilots() for name, node in run.nodes.items()}
@@ -132,7 +132,7 @@ def test_edges_of_zeros_count_as_lost() -> None:
 # Holonomy
 
 
-def holonomy_of(run: Run, path: str) -> Holonomy:
+def holonomy_of(run: Network, path: str) -> Holonomy:
     composed = composed_map(run.nodes, path)
     white = (run.nodes[name].white_pilots() for name in (path[0], path[-1]))
     return path_holonomy(path, composed, direct_map(*white, composed))
@@ -147,7 +147,7 @@ def test_holonomy_is_nothing_where_the_path_is_the_direct_map() -> None:
         assert len(found.matrix) == min(run.agents[name].dimension for name in path)
 
 
-def test_holonomy_is_that_of_the_closed_cycle(run: Run) -> None:
+def test_holonomy_is_that_of_the_closed_cycle(run: Network) -> None:
     """An edge between the strangers, fitted on the same pilots, closes a cycle of the sheaf."""
     for path in ("abcd", "dcba", "bcd", "cba"):
         white = [run.nodes[name].white_pilots().double() for name in (path[0], path[-1])]
@@ -175,7 +175,7 @@ def test_a_bottleneck_shows_in_the_holonomy() -> None:
 # What cannot be
 
 
-def test_what_is_asked_wrongly_is_named(run: Run) -> None:
+def test_what_is_asked_wrongly_is_named(run: Network) -> None:
     z = latents(run, "a")
     with pytest.raises(GraphError, match="'a' to 'c', which are not neighbours"):
         run.send(z, "a", "c", ["a", "c"])

@@ -19,7 +19,7 @@ from sheafed.errors import CheckpointError, RunExistsError
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.methods.node import Node, NodeContext
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.training import Callback, EarlyStopping, Run, train
+from sheafed.training import Callback, EarlyStopping, Network, summarise, train
 from tests.helpers.federations import (
     EDGES,
     FEATURES,
@@ -47,17 +47,17 @@ class Interrupt(Callback):
     def __init__(self, rounds: int, at_evaluation: bool = False) -> None:
         self.rounds, self.at_evaluation = rounds, at_evaluation
 
-    def on_round(self, run: Run, log: object) -> None:
-        if run.rounds == self.rounds and not self.at_evaluation:
+    def on_round(self, run: Network, log: object) -> None:
+        if run.history.rounds == self.rounds and not self.at_evaluation:
             raise InterruptionError
 
-    def on_evaluation(self, run: Run, record: object) -> bool:
-        if run.rounds == self.rounds and self.at_evaluation:
+    def on_evaluation(self, run: Network, record: object) -> bool:
+        if run.history.rounds == self.rounds and self.at_evaluation:
             raise InterruptionError
         return False
 
 
-Whole = tuple[Run, Path]
+Whole = tuple[Network, Path]
 
 
 @pytest.fixture(scope="module", params=list(METHODS))
@@ -76,20 +76,20 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def figures(run: Run) -> dict[str, Any]:
+def figures(run: Network) -> dict[str, Any]:
     """Return the summary without what no two runs have in common."""
-    summary = run.summary()
+    summary = summarise(run)
     return {k: v for k, v in summary.items() if k not in ("seconds", "peak_memory_bytes")}
 
 
-def check_equal(run: Run, out: Path, whole: Whole) -> None:
+def check_equal(run: Network, out: Path, whole: Whole) -> None:
     expected, directory = whole
     assert results(out) == results(directory)
-    assert run.metrics == expected.metrics
+    assert run.history.records == expected.history.records
     assert figures(run) == figures(expected)
     assert same(weights(run), weights(expected))
-    assert list(run.ledger.rows()) == list(expected.ledger.rows())
-    assert run.ledger.bytes_sent() == expected.ledger.bytes_sent()
+    assert list(run.history.ledger.rows()) == list(expected.history.ledger.rows())
+    assert run.history.ledger.bytes_sent() == expected.history.ledger.bytes_sent()
     for name, node in run.nodes.items():
         for neighbour, end in node.endpoints.items():
             assert torch.equal(end.map, expected.nodes[name].endpoints[neighbour].map)
@@ -142,10 +142,10 @@ def test_checkpoints_come_when_they_are_asked_for(tmp_path: Path) -> None:
     seen = {}
 
     class Look(Callback):
-        def on_round(self, run: Run, log: object) -> None:
+        def on_round(self, run: Network, log: object) -> None:
             path = tmp_path / "checkpoint.safetensors"
             if path.exists():
-                seen[run.rounds] = load_checkpoint(path)["rounds"]
+                seen[run.history.rounds] = load_checkpoint(path)["rounds"]
 
     start("alone", tmp_path, epochs=2, checkpoint_every=3, callbacks=[Look()])
     assert seen == {4: 3, 5: 3, 6: 3, 7: 6, 8: 6, 9: 6, 10: 9}
@@ -198,23 +198,23 @@ def test_time_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     save_checkpoint(path, load_checkpoint(path) | {"seconds": 1000.0})
     resumed = start("alone", tmp_path, epochs=2, resume=True)
-    assert first.seconds < 100
-    assert 1000 < resumed.seconds < 1100
+    assert first.history.seconds < 100
+    assert 1000 < resumed.history.seconds < 1100
 
 
 def test_a_run_stopped_early_stays_stopped(tmp_path: Path) -> None:
-    def go(out: Path, *more: Callback, resume: bool = True) -> Run:
+    def go(out: Path, *more: Callback, resume: bool = True) -> Network:
         stopping = EarlyStopping(patience=1, margin=0.06)
         return start("distillation", out, epochs=9, resume=resume, callbacks=[stopping, *more])
 
     whole = go(tmp_path / "whole")
-    assert whole.stopped
-    assert 1 < whole.epoch < 9
-    for rounds in (7, whole.rounds):
+    assert whole.history.stopped
+    assert 1 < whole.history.epoch < 9
+    for rounds in (7, whole.history.rounds):
         with pytest.raises(InterruptionError):
             go(tmp_path / "parts", Interrupt(rounds))
     resumed = go(tmp_path / "parts")
-    assert (resumed.stopped, resumed.rounds) == (True, whole.rounds)
+    assert (resumed.history.stopped, resumed.history.rounds) == (True, whole.history.rounds)
     check_equal(resumed, tmp_path / "parts", (whole, tmp_path / "whole"))
     again = go(tmp_path / "parts")
     check_equal(again, tmp_path / "parts", (whole, tmp_path / "whole"))
@@ -242,7 +242,7 @@ def begun(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def go(out: Path, **changes: Any) -> Run:
+def go(out: Path, **changes: Any) -> Network:
     settings: dict[str, Any] = {
         "agents": [simple_agent("a"), simple_agent("b", 4), simple_agent("c", 5)],
         "graph": [("a", "b"), ("b", "c")],
@@ -338,7 +338,7 @@ def test_a_damaged_checkpoint(begun: Path) -> None:
             go(begun)
         assert contents(begun) == before
     path.write_bytes(content)
-    assert go(begun).rounds == 4
+    assert go(begun).history.rounds == 4
 
 
 @pytest.mark.parametrize("part", ["agents", "nodes"])
@@ -369,7 +369,7 @@ class Anonymous:
 def test_a_method_without_a_repr_can_be_resumed(tmp_path: Path) -> None:
     go(tmp_path, method=Anonymous())
     kept = Anonymous()  # at another address than the first one, which is gone
-    assert go(tmp_path, method=kept, epochs=2).rounds == 8
+    assert go(tmp_path, method=kept, epochs=2).history.rounds == 8
     with pytest.raises(CheckpointError, match="'Anonymous'"):
         go(tmp_path, method=NonCooperative())
 
@@ -378,7 +378,7 @@ def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:
     run = start("distillation", tmp_path, epochs=1)
     state = load_checkpoint(tmp_path / "checkpoint.safetensors")
     assert state["rounds"] == 5
-    assert state["metrics"] == run.metrics
+    assert state["metrics"] == run.history.records
     assert sorted(state["agents"]) == sorted(state["nodes"]) == ["ada", "bob", "cyd"]
     ada = state["agents"]["ada"]
     assert torch.equal(ada["encoder"]["1.running_mean"], run.agents["ada"].encoder[1].running_mean)
@@ -390,7 +390,7 @@ def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:
     assert torch.equal(
         state["nodes"]["bob"]["ends"]["ada"]["map"], run.nodes["bob"].endpoints["ada"].map
     )
-    assert len(state["ledger"]["rows"]) == len(run.ledger)
+    assert len(state["ledger"]["rows"]) == len(run.history.ledger)
 
 
 def test_agents_of_another_birth_are_overwritten_by_the_checkpoint(

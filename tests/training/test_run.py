@@ -16,8 +16,8 @@ from sheafed.agents.samples import Batch
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.methods import IdentityMaps, Method, NonCooperative, NoWhitening, SheafFRL
 from sheafed.sheaf.network_sheaf import NetworkSheaf
-from sheafed.training import Callback, Run, train
-from sheafed.training.run import peak_memory
+from sheafed.training import Callback, Network, summarise, train
+from sheafed.training.summary import peak_memory
 from sheafed.transport.ledger import Ledger
 from tests.helpers.federations import (
     EDGES,
@@ -34,7 +34,7 @@ MIXED, EQUAL = (5, 4, 3), (4, 4, 4)
 CHAIN = [("a", "b"), ("b", "c"), ("a", "c")]
 
 
-def run_of(method: Method, dimensions: tuple[int, ...], **options: Any) -> Run:
+def run_of(method: Method, dimensions: tuple[int, ...], **options: Any) -> Network:
     team = [
         simple_agent(n, d, seed) for seed, (n, d) in enumerate(zip("abc", dimensions, strict=True))
     ]
@@ -109,38 +109,40 @@ def test_summary(case: str, tmp_path: Path) -> None:
     run = start(case, tmp_path, epochs=2)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary) >= KEYS
-    assert run.summary() | {"peak_memory_bytes": 0} == summary | {"peak_memory_bytes": 0}
+    assert summarise(run) | {"peak_memory_bytes": 0} == summary | {"peak_memory_bytes": 0}
     assert summary["method"] == METHODS[case]().label
     assert (summary["seed"], summary["epochs"], summary["rounds"]) == (7, 2, 10)
     assert summary["seconds"] > 0
     assert 10**7 < summary["peak_memory_bytes"] < 10**11
-    for key in KEYS & set(run.last):
+    for key in KEYS & set(run.history.last):
         if key != "agents":
-            assert summary[key] == run.last[key]
-    assert summary["bytes_sent"] == run.ledger.bytes_sent() > 0
-    assert summary["best"] == run.best
+            assert summary[key] == run.history.last[key]
+    assert summary["bytes_sent"] == run.history.ledger.bytes_sent() > 0
+    assert summary["best"] == run.history.best
     assert summary["agents"]["bob"] == {
         "dimension": 4,
         "neighbours": ["ada", "cyd"],
         "training_samples": 41,
         "objective": "cross_entropy",
-        **run.last["agents"]["bob"],
+        **run.history.last["agents"]["bob"],
     }
     pairs = [(edge["sender"], edge["receiver"]) for edge in summary["edges"]]
     assert sorted(pairs) == sorted([*EDGES, *(edge[::-1] for edge in EDGES)])
     for edge, pair in zip(summary["edges"], pairs, strict=True):
-        assert edge["communication_accuracy"] == run.evaluation.communication[pair]
-        assert edge["oracle_accuracy"] == run.evaluation.oracle[pair]
-        found = run.evaluation.misalignment
+        assert edge["communication_accuracy"] == run.history.evaluation.communication[pair]
+        assert edge["oracle_accuracy"] == run.history.evaluation.oracle[pair]
+        found = run.history.evaluation.misalignment
         assert edge["misalignment"] == found.get(pair, found.get(pair[::-1]))
-        sent = [r for r in run.ledger.rows() if (r.sender, r.receiver) == pair]
+        sent = [r for r in run.history.ledger.rows() if (r.sender, r.receiver) == pair]
         assert edge["bytes_sent"] == sum(r.header_bytes + r.payload_bytes for r in sent)
     assert sum(edge["bytes_sent"] for edge in summary["edges"]) == summary["bytes_sent"]
 
 
 def test_summary_has_every_edge_also_without_test_data() -> None:
     team = [simple_agent(n, 3 + k, data=samples(20, k)) for k, n in enumerate("ab")]
-    summary = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1).summary()
+    summary = summarise(
+        train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
+    )
     assert [(e["sender"], e["receiver"]) for e in summary["edges"]] == [("b", "a"), ("a", "b")]
     for edge in summary["edges"]:
         assert edge["communication_accuracy"] is None
@@ -151,18 +153,18 @@ def test_summary_has_every_edge_also_without_test_data() -> None:
 
 
 def test_a_run_that_has_not_begun() -> None:
-    begun: list[Run] = []
+    begun: list[Network] = []
 
     class Look(Callback):
-        def on_start(self, run: Run) -> None:
+        def on_start(self, run: Network) -> None:
             begun.append(run)
-            summary = run.summary()
+            summary = summarise(run)
             json.dumps(summary)
             assert summary["private_accuracy"] is None
-            assert (run.rounds, run.epoch, run.metrics) == (0, 0, [])
-            assert run.last is None
-            assert run.best is None
-            assert isinstance(run.ledger, Ledger)
+            assert (run.history.rounds, run.history.epoch, run.history.records) == (0, 0, [])
+            assert run.history.last is None
+            assert run.history.best is None
+            assert isinstance(run.history.ledger, Ledger)
 
     assert begun == [start("alone", epochs=1, callbacks=[Look()])]
 
@@ -174,7 +176,7 @@ def test_best_is_by_validation_score(tmp_path: Path) -> None:
     kept: dict[int, dict[str, Any]] = {}
 
     class Keep(Callback):
-        def on_evaluation(self, run: Run, record: Any) -> bool:
+        def on_evaluation(self, run: Network, record: Any) -> bool:
             kept[record["epoch"]] = weights(run)
             return False
 
@@ -185,11 +187,11 @@ def test_best_is_by_validation_score(tmp_path: Path) -> None:
     team = [simple_agent(n, 3 + k, objective=turn) for k, n in enumerate("ab")]
     options: dict[str, Any] = {"epochs": 9, "out": tmp_path, "callbacks": [Keep()]}
     run = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), **options)
-    scores = [record["validation_score"] for record in run.metrics]
+    scores = [record["validation_score"] for record in run.history.records]
     best = scores.index(max(scores)) + 1
-    assert run.best["epoch"] == best
+    assert run.history.best["epoch"] == best
     assert 1 < best < 9
-    assert run.last["epoch"] == 9
+    assert run.history.last["epoch"] == 9
     for file, epoch in (("best", best), ("last", 9)):
         tree = load_checkpoint(tmp_path / f"{file}.safetensors")
         assert sorted(tree) == ["a", "b"]
@@ -205,11 +207,11 @@ def test_best_is_by_validation_score(tmp_path: Path) -> None:
 
 def test_of_equal_scores_the_first_is_the_best(tmp_path: Path) -> None:
     run = start("alone", epochs=1)
-    run.metrics = [
+    run.history.records = [
         {"epoch": k, "validation_score": score} for k, score in enumerate([0.5, 0.7, 0.7, None])
     ]
-    assert run.best == {"epoch": 1, "validation_score": 0.7}
-    assert run.last == {"epoch": 3, "validation_score": None}
+    assert run.history.best == {"epoch": 1, "validation_score": 0.7}
+    assert run.history.last == {"epoch": 3, "validation_score": None}
 
 
 def test_without_validation_data_there_is_no_best(tmp_path: Path) -> None:
@@ -217,9 +219,9 @@ def test_without_validation_data_there_is_no_best(tmp_path: Path) -> None:
     data = {"train": samples(20, 0), "test": samples(20, 1)}
     team[1] = simple_agent("bob", 4, data=data)
     run = train(team, EDGES, SheafFRL(pilots_per_round=8), pilots(), epochs=2, out=tmp_path)
-    assert run.best is None
-    assert run.summary()["best"] is None
-    assert not any(key.startswith("validation") for record in run.metrics for key in record)
+    assert run.history.best is None
+    assert summarise(run)["best"] is None
+    assert not any(key.startswith("validation") for record in run.history.records for key in record)
     assert not (tmp_path / "best.safetensors").exists()
     assert (tmp_path / "last.safetensors").exists()
 
@@ -236,6 +238,6 @@ def test_weights_of_an_agent_without_a_head(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system tells no more")
 def test_the_peak_is_not_that_of_the_process_that_started_this_one() -> None:
     held = torch.ones(1 << 27)  # 512 MiB
-    build_node = "from sheafed.training.run import peak_memory; print(peak_memory())"
+    build_node = "from sheafed.training.summary import peak_memory; print(peak_memory())"
     child = int(subprocess.check_output([sys.executable, "-c", build_node], text=True))
     assert 10**8 < child < peak_memory() - held.nbytes / 2

@@ -22,7 +22,7 @@ from sheafed.errors import (
 )
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.training import Callback, Run, train
+from sheafed.training import Callback, Network, train
 from sheafed.transport import LocalTransport
 from tests.helpers.federations import (
     EDGES,
@@ -47,11 +47,11 @@ def case(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def reference(case: str) -> Run:
+def reference(case: str) -> Network:
     return start(case, epochs=EPOCHS)
 
 
-def go(**changes: Any) -> Run:
+def go(**changes: Any) -> Network:
     settings: dict[str, Any] = {
         "agents": [simple_agent("a"), simple_agent("b", 4)],
         "graph": [("a", "b")],
@@ -65,13 +65,15 @@ def go(**changes: Any) -> Run:
 # Determinism
 
 
-def test_same_seed_same_results_whatever_the_global_random_state(case: str, reference: Run) -> None:
+def test_same_seed_same_results_whatever_the_global_random_state(
+    case: str, reference: Network
+) -> None:
     for seed in (0, 1):
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         random.seed(seed)
         run = start(case, epochs=EPOCHS)
-        assert run.metrics == reference.metrics
+        assert run.history.records == reference.history.records
         assert same(weights(run), weights(reference))
 
 
@@ -101,19 +103,21 @@ def shuffled_graph() -> nx.Graph:
 )
 @pytest.mark.parametrize("order", [(2, 0, 1), (1, 2, 0)])
 def test_the_order_of_agents_and_edges_does_not_matter(
-    case: str, reference: Run, order: tuple[int, ...], graph: Any
+    case: str, reference: Network, order: tuple[int, ...], graph: Any
 ) -> None:
     team = agents()
     listed = [team[k] for k in order]
     run = train(iter(listed), graph, METHODS[case](), pilots(), epochs=EPOCHS, seed=7)
-    assert run.metrics == reference.metrics
+    assert run.history.records == reference.history.records
     assert same(weights(run), weights(reference))
-    assert list(run.ledger.rows()) == list(reference.ledger.rows())
+    assert list(run.history.ledger.rows()) == list(reference.history.ledger.rows())
 
 
-def test_another_seed_gives_another_training(case: str, reference: Run) -> None:
+def test_another_seed_gives_another_training(case: str, reference: Network) -> None:
     run = start(case, epochs=EPOCHS, seed=8)
-    assert [r["loss"] for r in run.metrics] != [r["loss"] for r in reference.metrics]
+    assert [r["loss"] for r in run.history.records] != [
+        r["loss"] for r in reference.history.records
+    ]
     assert not same(weights(run), weights(reference))
 
 
@@ -121,16 +125,16 @@ def test_evaluation_does_not_change_training(case: str) -> None:
     often, once = (
         start(case, epochs=4, evaluate_every=every, oracle=every == 1) for every in (1, 4)
     )
-    assert [r["epoch"] for r in often.metrics] == [1, 2, 3, 4]
-    assert [r["epoch"] for r in once.metrics] == [4]
+    assert [r["epoch"] for r in often.history.records] == [1, 2, 3, 4]
+    assert [r["epoch"] for r in once.history.records] == [4]
     assert same(weights(often), weights(once))
     for name, node in often.nodes.items():
         for neighbour, end in node.endpoints.items():
             assert torch.equal(end.map, once.nodes[name].endpoints[neighbour].map)
     for key in ("private_accuracy", "communication_accuracy", "misalignment", "validation_score"):
-        assert often.last[key] == once.last[key]
+        assert often.history.last[key] == once.history.last[key]
     if case not in ("alone", "noisy", "parameters"):  # which send their pilots at every evaluation
-        assert list(often.ledger.rows()) == list(once.ledger.rows())
+        assert list(often.history.ledger.rows()) == list(once.history.ledger.rows())
 
 
 def test_logs_are_averages_since_the_last_evaluation(case: str) -> None:
@@ -138,14 +142,14 @@ def test_logs_are_averages_since_the_last_evaluation(case: str) -> None:
         def __init__(self) -> None:
             self.losses: list[float] = []
 
-        def on_round(self, run: Run, log: Any) -> None:
+        def on_round(self, run: Network, log: Any) -> None:
             self.losses.append(log["loss"])
 
     seen = Losses()
     run = start(case, epochs=4, evaluate_every=3, callbacks=[seen])
-    assert [r["epoch"] for r in run.metrics] == [3, 4]
+    assert [r["epoch"] for r in run.history.records] == [3, 4]
     expected = [np.mean(seen.losses[:15]), np.mean(seen.losses[15:])]
-    assert [r["loss"] for r in run.metrics] == pytest.approx(expected, rel=1e-12)
+    assert [r["loss"] for r in run.history.records] == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_agent_trains_alone_as_it_does_among_others() -> None:
@@ -155,15 +159,15 @@ def test_an_agent_trains_alone_as_it_does_among_others() -> None:
         run = train([agent], [], NonCooperative(), pilots(), epochs=2, seed=7, rounds_per_epoch=5)
         mine = weights(run)
         assert same(mine, {k: v for k, v in weights(among).items() if k in mine})
-        assert run.last["communication_accuracy"] is None
-        assert run.last["misalignment"] is None
-        assert run.ledger.bytes_sent() == 0
+        assert run.history.last["communication_accuracy"] is None
+        assert run.history.last["misalignment"] is None
+        assert run.history.ledger.bytes_sent() == 0
         assert run.sheaf.edges == ()
 
 
-def test_a_run_with_out_is_a_run_without(case: str, reference: Run, tmp_path: Path) -> None:
+def test_a_run_with_out_is_a_run_without(case: str, reference: Network, tmp_path: Path) -> None:
     run = start(case, tmp_path, epochs=EPOCHS)
-    assert run.metrics == reference.metrics
+    assert run.history.records == reference.history.records
     assert same(weights(run), weights(reference))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "best.safetensors",
@@ -177,8 +181,8 @@ def test_a_run_with_out_is_a_run_without(case: str, reference: Run, tmp_path: Pa
 
 def test_training_learns() -> None:
     run = start("distillation", epochs=12)
-    assert run.last["loss"] < 0.7 * run.metrics[0]["loss"]
-    assert run.last["private_accuracy"] > 0.8
+    assert run.history.last["loss"] < 0.7 * run.history.records[0]["loss"]
+    assert run.history.last["private_accuracy"] > 0.8
 
 
 # The length of an epoch
@@ -190,34 +194,38 @@ def test_an_epoch_is_the_batches_of_the_smallest_set() -> None:
         simple_agent("b", 4, data=samples(23, 0), batch_size=8),
     ]
     run = go(agents=team, epochs=3)
-    assert (run.rounds_per_epoch, run.rounds, run.epoch) == (2, 6, 3)
-    assert [(r["epoch"], r["round"]) for r in run.metrics] == [(1, 2), (2, 4), (3, 6)]
+    assert (run.history.schedule.rounds_per_epoch, run.history.rounds, run.history.epoch) == (
+        2,
+        6,
+        3,
+    )
+    assert [(r["epoch"], r["round"]) for r in run.history.records] == [(1, 2), (2, 4), (3, 6)]
     assert team[0].steps == 6
 
 
 def test_a_batch_larger_than_the_data_is_one_round() -> None:
     run = go(agents=[simple_agent("a", batch_size=99), simple_agent("b", 4, batch_size=99)])
-    assert (run.rounds_per_epoch, run.rounds) == (1, 1)
+    assert (run.history.schedule.rounds_per_epoch, run.history.rounds) == (1, 1)
 
 
 def test_rounds_per_epoch_can_be_given() -> None:
     run = go(rounds_per_epoch=3, epochs=2)
-    assert (run.rounds_per_epoch, run.rounds) == (3, 6)
+    assert (run.history.schedule.rounds_per_epoch, run.history.rounds) == (3, 6)
 
 
 def test_the_exchange_can_be_given() -> None:
     wire: list[bytes] = []
     transport = LocalTransport(["a", "b"], tap=wire.append)
     run = go(transport=transport, method=SheafFRL(pilots_per_round=8))
-    assert run.ledger is transport.ledger
-    assert run.ledger.bytes_sent() == sum(map(len, wire)) == run.last["bytes_sent"]
-    assert run.last["payload_bytes"] == 4 * 8 * (3 + 4) * run.rounds
+    assert run.history.ledger is transport.ledger
+    assert run.history.ledger.bytes_sent() == sum(map(len, wire)) == run.history.last["bytes_sent"]
+    assert run.history.last["payload_bytes"] == 4 * 8 * (3 + 4) * run.history.rounds
 
 
 def test_messages_may_get_lost() -> None:
     lost = LocalTransport(["a", "b"], drop=lambda m: m.kind == "round" and m.round % 2 == 1)
     run = go(transport=lost, method=SheafFRL(pilots_per_round=8), epochs=2)
-    assert run.rounds == 8
+    assert run.history.rounds == 8
 
 
 # What is refused
@@ -290,7 +298,7 @@ def test_nan_in_a_batch_is_named(method: Any) -> None:
 
 def test_pilots_as_array() -> None:
     run = go(pilots=samples(24, 77)[0].numpy())
-    assert run.last == go().last
+    assert run.history.last == go().history.last
 
 
 class Wide(nn.Module):
@@ -319,15 +327,15 @@ def test_agents_of_different_modalities() -> None:
     views = {"a": samples(24, 77)[0], "b": samples(24, 77, 2 * FEATURES)[0]}
     for method in (NonCooperative(), SheafFRL(pilots_per_round=8)):
         run = go(agents=team(), pilots=PilotSet(views), method=method)
-        assert run.last["communication_accuracy"] is not None
-        assert run.last["oracle_accuracy"] is None
+        assert run.history.last["communication_accuracy"] is not None
+        assert run.history.last["oracle_accuracy"] is None
 
 
 def test_resuming_needs_a_place_and_no_fewer_epochs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give the directory"):
+    with pytest.raises(InputError, match="needs the directory of the run"):
         start("alone", resume=True)
     start("alone", tmp_path, epochs=2)
     before = results(tmp_path)
-    with pytest.raises(InputError, match="2 epochs behind it, 1 were asked for"):
+    with pytest.raises(InputError, match="2 epochs of this run are done, 1 were asked for"):
         start("alone", tmp_path, epochs=1, resume=True)
     assert results(tmp_path) == before

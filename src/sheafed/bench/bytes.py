@@ -63,5 +63,5 @@ def _train(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int
         evaluate_every=experiment.training.epochs,
         oracle=False,
     )
-    last = run.metrics[-1]
+    last = run.history.records[-1]
     return float(last["communication_accuracy"]), int(last["bytes_sent"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sheafed.bench.measurement import Measurement, interleaved, ratio
 from sheafed.bench.networks import zoo
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import SheafFRL
 
 
@@ -12,12 +12,12 @@ def evaluation(repeats: int) -> list[Measurement]:
     """Compare an evaluation of the 15 agents, both directions of 42 edges, with a round."""
     network = zoo(SheafFRL())
     network.step()
-    evaluate(network.nodes, "test", oracle=False)
+    evaluate_locally(network.nodes, "test", oracle=False)
     seconds = interleaved(
         {
             "round": network.step,
-            "accuracies": lambda: evaluate(network.nodes, "test", oracle=False),
-            "with oracle": lambda: evaluate(network.nodes, "test", oracle=True),
+            "accuracies": lambda: evaluate_locally(network.nodes, "test", oracle=False),
+            "with oracle": lambda: evaluate_locally(network.nodes, "test", oracle=True),
         },
         repeats,
         warm_up=0,

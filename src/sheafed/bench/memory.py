@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sheafed.bench.measurement import Measurement
 from sheafed.bench.networks import zoo
-from sheafed.evaluation.evaluation import evaluate
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import SheafFRL
-from sheafed.training.run import peak_memory
+from sheafed.training.summary import peak_memory
 
 TRAIN, TEST = 3360, 420
 """Samples per agent, as on MNIST."""
@@ -17,7 +17,7 @@ def memory(rounds: int, pilots: int) -> list[Measurement]:
     network = zoo(SheafFRL(), train=TRAIN, test=TEST, pilots=pilots)
     for _ in range(rounds):
         network.step()
-    evaluate(network.nodes, "test", oracle=False)  # the oracle takes no more memory
+    evaluate_locally(network.nodes, "test", oracle=False)  # the oracle takes no more memory
     for _ in range(rounds):
         network.step()
     data = 28 * 28 * (15 * (TRAIN + TEST) + 4 * pilots)

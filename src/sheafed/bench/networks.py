@@ -26,8 +26,8 @@ from sheafed.methods.build_node import build_node
 from sheafed.models import AGENT_ZOO, AgentSpec, build_encoder, build_head
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import derive
-from sheafed.training.train import handshake, one_round
-from sheafed.transport import LocalTransport
+from sheafed.training.rounds import handshake, run_round
+from sheafed.transport import Barrier, LocalTransport
 
 CLASSES, BATCH = 10, 64
 SMALL = AgentSpec((8, 16), (16,))
@@ -46,7 +46,7 @@ class BenchNetwork:
     def step(self, multiple: int = 1) -> None:
         """Run the next round, or the next whose number is a multiple of `multiple`."""
         self.round += -self.round % multiple
-        one_round(self.nodes, self.transport, self.round)
+        run_round(self.nodes, Barrier(self.transport), self.round)
         self.round += 1
 
 
@@ -133,5 +133,5 @@ def _network(
         for agent in agents
     }
     transport = LocalTransport(list(nodes))
-    handshake(nodes, transport)
+    handshake(nodes, Barrier(transport))
     return BenchNetwork(nodes, transport, graph)

@@ -10,7 +10,7 @@ from statistics import median
 from sheafed.bench.measurement import Measurement, interleaved, ratio
 from sheafed.bench.networks import ring_of_small_agents
 from sheafed.methods import SheafFRL
-from sheafed.training.run import peak_memory
+from sheafed.training.summary import peak_memory
 
 SMALLEST = 15
 

@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file for a nested state, never unpickled, never half written.
 
 The metadata of the file have one entry, `sheafed`, a JSON document of `sha256`, `version` and
-`tree`, the skeleton of `sheafed.checkpointing.state_tree`. The SHA-256 is that of the whole file with zeros
-in its own place, so no byte can change, or be lost, without notice.
+`tree`, the skeleton of `sheafed.checkpointing.state_tree`. The SHA-256 is that of the whole file
+with zeros in its own place, so no byte can change, or be lost, without notice.
 """
 
 import hashlib

@@ -17,8 +17,9 @@ from sheafed.config.federation import agent_names
 from sheafed.config.presets import read_experiment
 from sheafed.config.single_agent import build_single_agent, build_single_node
 from sheafed.errors import InputError
+from sheafed.network.deadline import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
-from sheafed.network.peer_agent import PeerAgent, Timeouts
+from sheafed.network.peer_agent import PeerAgent
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.relay import open_relay
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
@@ -107,8 +108,9 @@ def agent(
             ending.act = edge.stop
             if ending.asked:
                 edge.stop()
-            run = edge.train(resume)
-    print(f"{name}: {edge.state} after round {run.rounds} of {run.total}, wrote {out}")
+            history = edge.train(resume).history
+    rounds = f"{history.rounds} of {history.schedule.total}"
+    print(f"{name}: {edge.state} after round {rounds}, wrote {out}")
 
 
 def relay(

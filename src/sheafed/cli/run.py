@@ -16,7 +16,7 @@ from sheafed.config.flops import costs
 from sheafed.config.presets import PRESETS, read_experiment
 from sheafed.datasets import label_counts, plot_label_distribution
 from sheafed.errors import ConfigError, RunExistsError
-from sheafed.training import Cluster, ProgressBar, Run, train
+from sheafed.training import Cluster, Network, ProgressBar, train
 from sheafed.training.allocator import keep_freed_memory
 from sheafed.training.cluster import TIMEOUT
 from sheafed.training.process_group import ProcessGroup, SingleProcess
@@ -92,13 +92,13 @@ def _train(
         callbacks=[ProgressBar()],
         evaluate_every=table.evaluate_every,
         checkpoint_every=table.checkpoint_every,
-        oracle=table.oracle and group.alone,
+        oracle=table.oracle and group.single,
         group=group,
     )
     if group.rank != 0:
         return
     _print(finished, Console())
-    if table.oracle and not group.alone:
+    if table.oracle and not group.single:
         print("no ceilings: they need a sender's inputs where the receiver lives")
     print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors; labels by agent: {LABELS}")
 
@@ -117,8 +117,8 @@ def _check_directory(experiment: Experiment, out: Path, resume: bool) -> None:
             )
 
 
-def _print(finished: Run, console: Console) -> None:
-    table = Table(title=finished.method)
+def _print(finished: Network, console: Console) -> None:
+    table = Table(title=finished.method.label)
     figures = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
     for heading in (
         "",
@@ -129,13 +129,13 @@ def _print(finished: Run, console: Console) -> None:
         "misalignment",
     ):
         table.add_column(heading)
-    records = {"last": finished.last, "best on validation data": finished.best}
+    records = {"last": finished.history.last, "best on validation data": finished.history.best}
     for name, record in records.items():
         if record is not None:
             cells = (record[key] for key in (*figures, "misalignment"))
             shown = ["-" if value is None else f"{value:.3f}" for value in cells]
             table.add_row(name, str(record["epoch"]), *shown)
-    console.print(table, f"{finished.ledger.bytes_sent() / 2**20:.1f} MiB sent", sep="\n")
+    console.print(table, f"{finished.history.ledger.bytes_sent() / 2**20:.1f} MiB sent", sep="\n")
 
 
 def new(

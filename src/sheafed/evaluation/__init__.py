@@ -1,5 +1,14 @@
 """Private, communication and oracle accuracy."""
 
-from sheafed.evaluation.evaluation import Evaluation, evaluate
+from sheafed.evaluation.evaluate import evaluate, evaluate_locally, oracle_accuracies
+from sheafed.evaluation.peer_evaluator import PeerEvaluator, Split
+from sheafed.evaluation.result import Evaluation
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = [
+    "Evaluation",
+    "PeerEvaluator",
+    "Split",
+    "evaluate",
+    "evaluate_locally",
+    "oracle_accuracies",
+]

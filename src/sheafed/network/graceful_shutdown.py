@@ -43,7 +43,7 @@ class GracefulShutdown:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Let signals to end wait; a process that is started meanwhile gets its own in `GracefulShutdown`."""
+    """Hold signals back; a process started meanwhile gets its own in `GracefulShutdown`."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

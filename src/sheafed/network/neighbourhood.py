@@ -1,8 +1,8 @@
-"""Who of an agent's neighbours is here, has been met, is worth waiting for, and how far it is.
+"""The neighbours of a peer: which are present, have shaken hands, are waited for, and their rounds.
 
-Agents greet each other when one sees the other appear, and whenever one goes on without the
-other. A greeting is the `hello` of the handshake with the sender's current round, so that who was
-away can join in where the others are.
+Peers send each other a hello when one sees the other appear, and whenever one goes on without the
+other. It is the `hello` of the handshake with the sender's current round, so that a peer that was
+away can join the round that the others are in.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sheafed.transport.zenoh.transport import ZenohTransport
 
 MET, FINISHED = "has met you", "finished"
 ASKS, ANSWERS, SHOWS = "asks", "answers", "shows pilots"
-"""What a greeting says beside the handshake."""
+"""The flags of a hello beside the handshake."""
 REPEAT_SECONDS = 1.0
-"""How often somebody who is here and has not been met is greeted again."""
+"""How often a hello is repeated to a neighbour that is present and has not answered."""
 
 logger = logging.getLogger("sheafed.training")
 
@@ -30,9 +30,9 @@ class Neighbourhood:
     """The neighbours of one agent, as it knows them.
 
     Args:
-        node: the agent's program.
-        exchange: what carries its messages.
-        last_round: the number of rounds of the whole training; nobody can be further.
+        node: the agent's node.
+        transport: carries its messages.
+        last_round: the number of rounds of the whole training.
     """
 
     def __init__(self, node: Node, transport: ZenohTransport, last_round: int) -> None:
@@ -41,42 +41,45 @@ class Neighbourhood:
         """The one this agent is in; `last_round` when there are no more."""
         self.finished = False
         self.met: dict[str, Message] = {}
-        """The latest greeting of each neighbour that means the same thing."""
+        """The latest hello of each neighbour that has agreed to the same settings."""
         self.refused: dict[str, str] = {}
-        """Why others are not talked to."""
+        """Why the handshake with other neighbours failed."""
         self.furthest = 0
-        """The highest round that anybody has greeted from."""
-        self._said: list[Message] = []
+        """The highest round of any hello."""
+        self._sent: list[Message] = []
         self._here: frozenset[str] = frozenset()
         self._silent: dict[str, int] = {}
         self._greeted: dict[str, float] = {}
 
     @property
     def awaited(self) -> frozenset[str]:
-        """Whom to wait for: who is here, not ahead, and did not let the last deadline pass."""
+        """The neighbours to wait for: present, not ahead, and in time for their last deadline."""
         heard = self.transport.arrivals
         self._silent = {j: n for j, n in self._silent.items() if heard[j] == n}
         near = {j for j, hello_message in self.met.items() if hello_message.round <= self.round}
         return self.transport.present & near - self._silent.keys()
 
-    def says(self, neighbour: str, what: str) -> bool | None:
-        """What a neighbour has said of itself, e.g. whether it asks questions, if it has."""
+    def announces(self, neighbour: str, flag: str) -> bool | None:
+        """Return a flag of a neighbour's hello; None if there was no hello yet."""
         if neighbour not in self.met:
             return None
-        return self.met[neighbour].fields.get(what) is True
+        return self.met[neighbour].fields.get(flag) is True
 
     def begin(self, round: int) -> None:
-        """Enter a round: what was said before is no longer repeated to those who return."""
-        self.round, self._said = round, []
+        """Enter a round: earlier messages are no longer repeated to neighbours that return."""
+        self.round, self._sent = round, []
 
-    def say(self, messages: Iterable[Message]) -> frozenset[str]:
-        """Send messages; return to whom."""
+    def send(self, messages: Iterable[Message]) -> None:
+        """Send messages, again to neighbours that appear later in this round."""
         listed = list(messages)
-        self._said += listed
+        self._sent += listed
         self.transport.send(m for m in listed if m.receiver in self.met)
-        return frozenset(m.receiver for m in listed)
 
-    def hear(
+    def receivers(self, kind: str) -> frozenset[str]:
+        """Return the neighbours to which messages of a kind were sent in this round."""
+        return frozenset(m.receiver for m in self._sent if m.kind == kind)
+
+    def collect(
         self,
         round: int,
         expected: Mapping[str, frozenset[str]],
@@ -86,15 +89,15 @@ class Neighbourhood:
     ) -> dict[str, dict[str, Message]]:
         """Return the messages of a round, by kind and sender, sorted by name.
 
-        Those that are here and let the deadline pass are told where this agent is, and not waited
-        for until they are heard from again.
+        A neighbour that is present and misses the deadline gets a hello with the round of this
+        agent, and is skipped until it sends again.
 
         Args:
-            round: which one.
+            round: the round of the messages.
             expected: the senders of each kind.
-            deadline: seconds to wait for those who are here.
-            patience: seconds before that, in which the absent are waited for too.
-            answer: called with a kind and what has come of it, as soon as it has.
+            deadline: seconds to wait for neighbours that are present.
+            patience: seconds before that, in which absent neighbours are waited for too.
+            answer: called with a kind and its messages when some have arrived.
         """
         heard: dict[str, dict[str, Message]] = {kind: {} for kind in expected}
         patient_until = time.monotonic() + patience
@@ -116,38 +119,38 @@ class Neighbourhood:
                 break
             self.transport.wait((patient_until if now < patient_until else end) - now, since=news)
         if not self.transport.interrupted:
-            self._leave_behind(round, missing & self.awaited, deadline + patience)
+            self._skip(round, missing & self.awaited, deadline + patience)
         return {kind: dict(sorted(inbox.items())) for kind, inbox in heard.items()}
 
-    def _leave_behind(self, round: int, neighbours: Collection[str], seconds: float) -> None:
+    def _skip(self, round: int, neighbours: Collection[str], seconds: float) -> None:
         for j in neighbours:
             self._silent[j] = self.transport.arrivals[j]
             logger.warning(
-                "%s, round %d: %s is here but has not spoken in %.1f s; going on without it",
+                "%s, round %d: %s is present but has sent nothing for %.1f s; skipping it",
                 *(self.node.name, round, j, seconds),
             )
-        self.greet(neighbours)
+        self.send_hello(neighbours)
 
     def attend(self) -> None:
-        """Hear greetings, and greet who has appeared or does not know this agent yet."""
+        """Read hellos, and send one to neighbours that have appeared or do not know this agent."""
         here, now = self.transport.present, time.monotonic()
         appeared, self._here = here - self._here, here
-        known, strangers = set(self.met), set()
+        known, unacknowledged = set(self.met), set()
         for neighbour, message in self.transport.announcements().items():
             if self._meet(neighbour, message) and message.fields.get(MET) is not True:
-                strangers.add(neighbour)
+                unacknowledged.add(neighbour)
         unanswered = {
             j
             for j in here - self.met.keys()
             if now - self._greeted.get(j, -REPEAT_SECONDS) >= REPEAT_SECONDS
         }
-        self.greet(appeared | strangers | unanswered)
-        # What was sent before somebody was there and met is lost.
-        missed = self.met.keys() & (appeared | strangers | self.met.keys() - known)
-        self.transport.send(m for m in self._said if m.receiver in missed)
+        self.send_hello(appeared | unacknowledged | unanswered)
+        # What was sent before a neighbour was present and known is lost.
+        missed = self.met.keys() & (appeared | unacknowledged | self.met.keys() - known)
+        self.transport.send(m for m in self._sent if m.receiver in missed)
 
-    def greet(self, neighbours: Collection[str]) -> None:
-        """Say who this agent is and which round it is in."""
+    def send_hello(self, neighbours: Collection[str]) -> None:
+        """Send the hello of this agent, with the round it is in."""
         if not neighbours:
             return
         agent, about = self.node.agent, {FINISHED: self.finished, SHOWS: self.node.shows_pilots}
@@ -165,12 +168,12 @@ class Neighbourhood:
             self._check_unchanged(neighbour, own_settings)
             if message.round > self.last_round:
                 raise HandshakeError(
-                    f"agent {neighbour!r} says it is in round {message.round}, there are "
-                    f"{self.last_round}; give all the same number of epochs"
+                    f"agent {neighbour!r} is in round {message.round}, of {self.last_round} here; "
+                    "give all agents the same number of epochs"
                 )
         except HandshakeError as problem:
             if self.refused.get(neighbour) != str(problem):
-                logger.error("%s does not talk to %s: %s", self.node.name, neighbour, problem)
+                logger.error("%s refuses %s: %s", self.node.name, neighbour, problem)
             self.refused[neighbour] = str(problem)
             self.met.pop(neighbour, None)
             return False

@@ -1,9 +1,6 @@
-"""The rounds of one agent whose neighbours are other processes that may be slow, away or gone.
+"""One agent whose neighbours are other processes, which may be slow, absent or gone.
 
-There is no server and no clock in common. An agent goes at its own pace, but waits in every round
-for the neighbours that are there, so all stay within a round of each other. Who let a deadline
-pass is not waited for until it is heard from again, and who was away joins the round that its
-neighbours are in. With no fault and a generous deadline, weights and metrics are those of `train`.
+With no fault and a generous deadline, weights and metrics are those of `train`.
 """
 
 from __future__ import annotations
@@ -12,65 +9,44 @@ import json
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+import networkx as nx
 
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS, SUMMARY
-from sheafed.errors import HandshakeError, InputError, RunExistsError
-from sheafed.evaluation.evaluation import mean
-from sheafed.methods.node import ROUND, Method, Node
+from sheafed.errors import HandshakeError, RunExistsError
+from sheafed.methods.node import Method, Node
+from sheafed.network.deadline import Deadline, Timeouts
 from sheafed.network.neighbourhood import FINISHED, Neighbourhood
-from sheafed.network.peer_evaluation import evaluate_here
-from sheafed.network.peer_run import PeerRun
+from sheafed.network.peer_checkpoint import restore, save
 from sheafed.network.status import STATUS, State, Status, StatusFile
-from sheafed.training.callbacks import append_record, write_records
-from sheafed.training.identity import check_epochs
-from sheafed.transport.message import Message
+from sheafed.network.summary import summarise_peer
+from sheafed.training.callbacks import MetricsLog, Started
+from sheafed.training.history import RunHistory, Schedule, Totals
+from sheafed.training.live_network import Network
+from sheafed.training.metadata import agent_metadata
+from sheafed.training.process_group import SingleProcess
+from sheafed.training.trainer import Trainer
 from sheafed.transport.zenoh.transport import ZenohTransport
 
 QUIET_SECONDS = 2.0
-"""Who returns has heard from everybody who is there when nobody new has spoken for so long."""
+"""An agent that returns has met all present neighbours if no other has appeared for so long."""
 
-logger = logging.getLogger("sheafed.training")
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """How long an agent waits, in seconds, and how old a message may be, in rounds.
-
-    Args:
-        deadline: for neighbours that are there, in every round.
-        staleness: an absent message is replaced by the last one of up to so many rounds ago, as
-            far as the method can use it; 0 leaves the edge out.
-        join: for all neighbours to appear and begin, before the first round.
-        final: for neighbours that are absent when training ends, to evaluate with them.
-    """
-
-    deadline: float = 10.0
-    staleness: int = 2
-    join: float = 600.0
-    final: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ("deadline", "staleness", "join", "final"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(
-                    f"{name} must be a number of at least 0, got {getattr(self, name)!r}"
-                )
+logger = logging.getLogger("sheafed.network")
 
 
 class PeerAgent:
     """One agent on its network.
 
     Args:
-        node: its program, before the handshake.
-        exchange: its links; kept open, for whoever made it to close.
-        method: whose program that is.
-        epochs: how long.
+        node: the agent's node, before the handshake.
+        transport: its links; kept open, for the caller to close.
+        method: the method of the node.
+        epochs: the length of the training.
         out: a directory for metrics, checkpoint, weights, status and summary.
-        timeouts: how long to wait for others.
+        timeouts: how long to wait for other agents.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
     """
@@ -87,192 +63,128 @@ class PeerAgent:
         evaluate_every: int = 1,
         checkpoint_every: int | None = None,
     ) -> None:
-        self.run = PeerRun(node, method, transport.ledger, epochs)
         self.timeouts = timeouts or Timeouts()
-        self.out = out
         self.state: State = "waiting"
-        self._node, self._exchange = node, transport
-        self._neighbourhood = Neighbourhood(node, transport, self.run.total)
-        self._evaluate_every = evaluate_every
-        self._checkpoint_every = checkpoint_every or node.context.rounds_per_epoch
-        self._last: dict[str, Message] = {}
-        self._in_step = True
-        self._stopping = False
+        schedule = Schedule(epochs, node.context.rounds_per_epoch, evaluate_every, checkpoint_every)
+        self.network = Network(
+            nodes={node.name: node},
+            metadata={node.name: agent_metadata(node.agent, rank=0)},
+            graph=nx.Graph([(node.name, j) for j in node.neighbours]),
+            pilots=node.context.pilots,
+            method=method,
+            history=RunHistory(node.context.seed, schedule, transport.ledger),
+            group=SingleProcess(),
+        )
+        self.network.graph.add_node(node.name)
+        self.node, self.out = node, out
+        self._hood = Neighbourhood(node, transport, schedule.total)
+        self.policy = Deadline(self._hood, self.timeouts, schedule.total)
 
     def stop(self) -> None:
-        """End after the current round, waiting for nobody. May be called from a signal handler."""
-        self._stopping = True
-        self._exchange.interrupt()
+        """End after the current round, waiting for no neighbour. Safe in a signal handler."""
+        self.policy.stop()
 
-    def train(self, resume: bool = False) -> PeerRun:
-        """Train to the end, or until `stop`, and return what came of it."""
-        run, checkpoint = self.run, self.out / CHECKPOINT
+    def train(self, resume: bool = False) -> Network:
+        """Train to the end, or until `stop`."""
+        history, checkpoint = self.network.history, self.out / CHECKPOINT
         if checkpoint.exists() and not resume:
             raise RunExistsError(
-                f"{self.out} already holds a run; go on with resume, or choose another place"
+                f"{self.out} already holds a run; give resume, or choose another directory"
             )
         self.out.mkdir(parents=True, exist_ok=True)
         fresh = not checkpoint.exists()
         with StatusFile(self.out / STATUS, self.status):
             try:
+                totals: Totals = {}
                 if not fresh:
-                    run.restore(checkpoint)
-                    check_epochs(self.out, run.rounds, run.epochs, run.rounds_per_epoch)
-                started = time.monotonic() - run.seconds
-                write_records(self.out / METRICS, run.metrics)
+                    totals = restore(checkpoint, self.network, self.policy)
+                    history.check_length()
                 self._join(fresh)
-                if not self._stopping:
-                    self._rounds(started, fresh)
-                self.state = "stopped" if self._stopping else "finished"
+                if not self.policy.stopping:
+                    self._train(totals, fresh)
+                self.state = "stopped" if self.policy.stopping else "finished"
             except BaseException:
                 self.state = "failed"
                 raise
-        return run
+        return self.network
 
     def status(self) -> Status:
-        """Return how this agent is."""
-        run, last = self.run, self.run.last or {}
-        present = self._exchange.present
+        history = self.network.history
+        last = history.last or {}
+        present = self._hood.transport.present
         return Status(
-            agent=self._node.name,
+            agent=self.node.name,
             state=self.state,
-            round=run.rounds,
-            rounds=run.total,
+            round=history.rounds,
+            rounds=history.schedule.total,
             private_accuracy=last.get("private_accuracy"),
             communication_accuracy=last.get("communication_accuracy"),
-            bytes_sent=run.ledger.bytes_sent(),
+            bytes_sent=history.ledger.bytes_sent(),
             present=sorted(present),
-            absent=sorted(set(self._node.neighbours) - present),
-            rejected=dict(self._exchange.rejected + Counter(self._node.rejected)),
-            unknown_peers=dict(self._exchange.unknown_peers),
-            refused=dict(self._neighbourhood.refused),
+            absent=sorted(set(self.node.neighbours) - present),
+            rejected=dict(self._hood.transport.rejected + Counter(self.node.rejected)),
+            unknown_peers=dict(self._hood.transport.unknown_peers),
+            refused=dict(self._hood.refused),
         )
 
-    # The handshake
-
     def _join(self, fresh: bool) -> None:
-        """Meet the neighbours; learn which round they are in."""
-        hood, everybody = self._neighbourhood, set(self._node.neighbours)
-        hood.begin(self.run.rounds)
+        """Shake hands with the neighbours and learn which round they are in."""
+        hood, neighbours = self._hood, set(self.node.neighbours)
+        hood.begin(self.network.history.rounds)
         began = quiet_since = time.monotonic()
         patience = self.timeouts.join if fresh else self.timeouts.deadline
         known = -1
-        while not self._stopping:
-            news, now = self._exchange.events, time.monotonic()
+        while not self.policy.stopping:
+            news, now = hood.transport.events, time.monotonic()
             hood.attend()
             if len(hood.met) != known:
                 known, quiet_since = len(hood.met), now
-                missing = sorted(everybody - set(hood.met))
-                logger.info("%s has met %s, awaits %s", hood.node.name, sorted(hood.met), missing)
+                missing = sorted(neighbours - set(hood.met))
+                logger.info("%s knows %s, waits for %s", self.node.name, sorted(hood.met), missing)
             returned = not fresh and known > 0 and now - quiet_since > QUIET_SECONDS
-            if everybody <= hood.met.keys() or returned or now - began > patience:
+            if neighbours <= hood.met.keys() or returned or now - began > patience:
                 break
-            self._exchange.wait(0.2, since=news)
-        if fresh and not self._stopping:
+            hood.transport.wait(0.2, since=news)
+        if fresh and not self.policy.stopping:
             if hood.refused:
                 raise HandshakeError("; ".join(hood.refused.values()))
-            self._node.finish_handshake(hood.met)
-            self.run.save(self.out / CHECKPOINT)
+            self.node.finish_handshake(hood.met)
+            self._save({})
 
-    # The rounds
-
-    def _rounds(self, started: float, fresh: bool) -> None:
-        run, hood = self.run, self._neighbourhood
+    def _train(self, totals: Totals, fresh: bool) -> None:
         self.state = "training"
-        # Others may still be meeting theirs, so the first round waits as long as they may.
-        deadline = self.timeouts.join if fresh else self.timeouts.deadline
-        while run.rounds < run.total and not self._stopping:
-            hood.attend()
-            self._catch_up()
-            if run.rounds == run.total:
-                break
-            self._round(run.rounds, deadline)
-            deadline = self.timeouts.deadline
-            run.rounds += 1
-            run.seconds = time.monotonic() - started
-            if self._is_due() and run.rounds < run.total and not self._stopping:
-                self._evaluate()
-            if run.rounds % self._checkpoint_every == 0:
-                run.save(self.out / CHECKPOINT)
-        if not self._stopping and (run.last or {}).get("round") != run.total:
-            hood.begin(run.total)
-            self._evaluate(patience=self.timeouts.final)
+        if fresh:  # neighbours may still be waiting for theirs
+            self.policy.first_deadline = self.timeouts.join
+        metrics = MetricsLog(self.out / METRICS)
+        trainer = Trainer(
+            self.network,
+            self.policy,
+            oracle=False,
+            observers=[metrics],
+            save=self._save,
+            totals=totals,
+        )
+        with Started([metrics], self.network):
+            trainer.run()
+        if not self.policy.stopping:
             self._part()
-        run.seconds = time.monotonic() - started
-        run.save(self.out / CHECKPOINT)
-        save_checkpoint(self.out / LAST, self._node.agent.weights())
-        write_atomically(self.out / SUMMARY, json.dumps(run.summary(), indent=2).encode())
+        save_checkpoint(self.out / LAST, self.node.agent.weights())
+        summary = summarise_peer(self.network, self.node, self.policy)
+        write_atomically(self.out / SUMMARY, json.dumps(summary, indent=2).encode())
 
-    def _round(self, round: int, deadline: float) -> None:
-        node, hood, run = self._node, self._neighbourhood, self.run
-        hood.begin(round)
-        told = hood.say(node.send(round))  # who is told something has something to tell
-        fresh = hood.hear(round, {ROUND: told}, deadline)[ROUND]
-        self._last |= fresh
-        inbox = fresh | self._reusable(round, told - fresh.keys())
-        self._in_step = bool(told)
-        run.left_out.update(told - inbox.keys())
-        run.reused.update(inbox.keys() - fresh.keys())
-        for key, value in node.receive(round, dict(sorted(inbox.items()))).items():
-            run.totals.setdefault(key, []).append(value)
-
-    def _reusable(self, round: int, missing: frozenset[str]) -> dict[str, Message]:
-        """Return what earlier messages of some neighbours can still say."""
-        late = self._exchange.receive_stale(ROUND, missing)
-        found = {}
-        for j in missing & self._neighbourhood.met.keys():
-            known = [m for m in (late.get(j), self._last.get(j)) if m is not None]
-            latest = max(known, key=lambda m: m.round, default=None)
-            if latest is not None and round - latest.round <= self.timeouts.staleness:
-                self._last[j] = latest
-                message = self._node.reuse(round, latest)
-                if message is not None:
-                    found[j] = message
-        return found
-
-    def _catch_up(self) -> None:
-        """Skip the rounds that the neighbours have behind them.
-
-        Not in the middle of rounds in which nobody tells anybody anything: there is nothing to
-        be in step for.
-        """
-        run, hood = self.run, self._neighbourhood
-        if self._in_step and hood.furthest > run.rounds:
-            logger.warning(
-                "%s was away in rounds %d to %d and joins the current one",
-                *(self._node.name, run.rounds, hood.furthest - 1),
-            )
-            run.missed += hood.furthest - run.rounds
-            run.rounds = hood.furthest
-
-    # Evaluation
-
-    def _is_due(self) -> bool:
-        epoch, rest = divmod(self.run.rounds, self.run.rounds_per_epoch)
-        return rest == 0 and epoch % self._evaluate_every == 0
-
-    def _evaluate(self, patience: float = 0.0) -> None:
-        run = self.run
-        found = evaluate_here(self._neighbourhood, run.rounds - 1, self.timeouts.deadline, patience)
-        if self._stopping:
-            return  # nobody had time to answer
-        record = {"epoch": run.epoch, "round": run.rounds, **found}
-        record |= {key: mean(values) for key, values in run.totals.items()}
-        record |= {"bytes_sent": run.ledger.bytes_sent()}
-        run.totals = {}
-        run.metrics.append(record)
-        append_record(self.out / METRICS, record)
+    def _save(self, totals: Totals) -> None:
+        save(self.out / CHECKPOINT, self.network, self.policy, totals)
 
     def _part(self) -> None:
-        """Stay until the neighbours have what they need of this agent."""
-        hood = self._neighbourhood
+        """Stay until the neighbours have evaluated with this agent."""
+        hood = self._hood
         hood.finished = True
-        hood.greet(hood.met.keys())
+        hood.send_hello(hood.met.keys())
         end = time.monotonic() + self.timeouts.deadline
-        while time.monotonic() < end and not self._stopping:
-            news = self._exchange.events
+        while time.monotonic() < end and not self.policy.stopping:
+            news = hood.transport.events
             hood.attend()
-            if all(hood.says(j, FINISHED) for j in hood.awaited):
+            if all(hood.announces(j, FINISHED) for j in hood.awaited):
                 break
-            self._exchange.wait(0.2, since=news)
-        self._exchange.flush()
+            hood.transport.wait(0.2, since=news)
+        hood.transport.flush()

@@ -1,4 +1,4 @@
-"""The figures of a whole network, put together from what its agents wrote."""
+"""The summary of one peer, and that of a whole network from those of its peers."""
 
 from __future__ import annotations
 
@@ -6,42 +6,50 @@ import json
 from pathlib import Path
 
 from sheafed.checkpointing.run_directory import SUMMARY
-from sheafed.evaluation.evaluation import Evaluation
-from sheafed.training.run import Record
+from sheafed.evaluation.result import Evaluation
+from sheafed.methods.node import Node
+from sheafed.network.deadline import Deadline
+from sheafed.training.history import Record
+from sheafed.training.live_network import Network
+from sheafed.training.summary import summarise
+
+
+def summarise_peer(network: Network, node: Node, policy: Deadline) -> Record:
+    """Return the figures of one agent: its edges are those on which it is the receiver."""
+    return {
+        "agent": node.name,
+        **summarise(network),
+        "missed_rounds": policy.missed,
+        "left_out": dict(policy.left_out),
+        "reused": dict(policy.reused),
+    }
 
 
 def gather(directory: Path) -> Record:
     """Return the summary of a network from those of its agents, one per subdirectory.
 
-    What nobody could measure, because a neighbour was away, is absent.
+    What could not be measured, because a neighbour was absent, is absent.
     """
     found = [json.loads(path.read_text()) for path in sorted(directory.glob(f"*/{SUMMARY}"))]
     evaluation = Evaluation()
     for summary in found:
-        name, last = summary["agent"], summary["last"] or {}
-        if last.get("private_accuracy") is not None:
-            evaluation.private[name] = last["private_accuracy"]
-        for receiver, accuracy in last.get("understood_by", {}).items():
-            evaluation.communication[name, receiver] = accuracy
-        for tail, residual in last.get("misaligned_with", {}).items():
-            evaluation.misalignment[name, tail] = residual
+        name = summary["agent"]
+        private = summary["agents"][name]["private_accuracy"]
+        if private is not None:
+            evaluation.private[name] = private
+        for edge in summary["edges"]:
+            pair = edge["sender"], edge["receiver"]
+            if edge["communication_accuracy"] is not None:
+                evaluation.communication[pair] = edge["communication_accuracy"]
+            if edge["misalignment"] is not None:  # the receiver is the head
+                evaluation.misalignment[pair[::-1]] = edge["misalignment"]
     return {
         **evaluation.summary(),
         "bytes_sent": sum(summary["bytes_sent"] for summary in found),
         "agents": {
-            summary["agent"]: {
-                "dimension": summary["dimension"],
-                "neighbours": summary["neighbours"],
-                "training_samples": summary["training_samples"],
-                "rounds": summary["rounds"],
-                "missed_rounds": summary["missed_rounds"],
-                "private_accuracy": evaluation.private.get(summary["agent"]),
-                "communication_accuracy": evaluation.communication_of(summary["agent"]),
-            }
+            summary["agent"]: summary["agents"][summary["agent"]]
+            | {"rounds": summary["rounds"], "missed_rounds": summary["missed_rounds"]}
             for summary in found
         },
-        "edges": [
-            {"sender": sender, "receiver": receiver, "communication_accuracy": accuracy}
-            for (sender, receiver), accuracy in sorted(evaluation.communication.items())
-        ],
+        "edges": [edge for summary in found for edge in summary["edges"]],
     }

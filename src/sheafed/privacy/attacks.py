@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sheafed.agents.samples import Samples
 from sheafed.errors import InputError
-from sheafed.evaluation.evaluation import accuracy
+from sheafed.evaluation.peer_evaluator import accuracy
 from sheafed.methods.node import Node
 from sheafed.methods.sheaf_frl.distillation import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream

@@ -202,7 +202,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
         above = [dims[j] for j in outgoing(edges, name)]
         sent = sum(
             row.payload_bytes
-            for row in run.ledger.rows()
+            for row in run.history.ledger.rows()
             if row.kind == ROUND and row.sender == name
         )
         own = timed.solvers[name]

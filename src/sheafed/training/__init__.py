@@ -1,6 +1,5 @@
-"""The round loop, evaluation, checkpoints and callbacks."""
+"""Training: the round loop, the live network, its history and callbacks."""
 
-from sheafed.evaluation.evaluation import Evaluation, evaluate
 from sheafed.training.callbacks import (
     Callback,
     EarlyStopping,
@@ -9,18 +8,22 @@ from sheafed.training.callbacks import (
     TensorBoard,
 )
 from sheafed.training.cluster import Cluster
-from sheafed.training.run import Run
+from sheafed.training.history import Record, RunHistory, Schedule
+from sheafed.training.live_network import Network
+from sheafed.training.summary import summarise
 from sheafed.training.train import train
 
 __all__ = [
     "Callback",
     "Cluster",
     "EarlyStopping",
-    "Evaluation",
     "MetricsLog",
+    "Network",
     "ProgressBar",
-    "Run",
+    "Record",
+    "RunHistory",
+    "Schedule",
     "TensorBoard",
-    "evaluate",
+    "summarise",
     "train",
 ]

@@ -8,29 +8,32 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import InputError, MissingPartError
-from sheafed.training.run import Record, Run
+from sheafed.training.history import Record
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
 
 
 class Callback:
     """Does nothing; override what you need."""
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, network: Network) -> None:
         """Before the first round, or before going on after an interruption."""
 
-    def on_round(self, run: Run, log: Mapping[str, float]) -> None:
+    def on_round(self, network: Network, log: Mapping[str, float]) -> None:
         """After every round, with the averages over agents."""
 
-    def on_evaluation(self, run: Run, record: Record) -> bool:
+    def on_evaluation(self, network: Network, record: Record) -> bool:
         """After every evaluation; True ends the training."""
         return False
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, network: Network) -> None:
         """After the last round, also when an error ended the training."""
 
 
@@ -40,11 +43,11 @@ class MetricsLog(Callback):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, network: Network) -> None:
         """Write what the run remembers: lines after its checkpoint will be measured again."""
-        write_records(self.path, run.metrics)
+        write_records(self.path, network.history.records)
 
-    def on_evaluation(self, run: Run, record: Record) -> bool:
+    def on_evaluation(self, network: Network, record: Record) -> bool:
         """Append the record."""
         append_record(self.path, record)
         return False
@@ -72,14 +75,14 @@ class EarlyStopping(Callback):
         self.metric, self.patience, self.margin = metric, patience, margin
         self.sign = -1 if smaller_is_better else 1
 
-    def on_evaluation(self, run: Run, record: Record) -> bool:
+    def on_evaluation(self, network: Network, record: Record) -> bool:
         """Judge by the whole history, so that an interrupted run decides alike."""
         if record.get(self.metric) is None:
             raise InputError(
                 f"cannot stop early by {self.metric!r}: the records hold {sorted(record)}; choose "
                 "one of them, or give the agents validation data"
             )
-        values = [self.sign * r[self.metric] for r in run.metrics]
+        values = [self.sign * r[self.metric] for r in network.history.records]
         best, since = float("-inf"), 0
         for value in values:
             if value > best + self.margin:
@@ -101,30 +104,34 @@ class ProgressBar(Callback):
         )
         self._state = "private - communicated -"
 
-    def on_start(self, run: Run) -> None:
+    def on_start(self, network: Network) -> None:
         """Draw the bar."""
         self._task = self._bar.add_task(
-            run.method, total=run.epochs * run.rounds_per_epoch, completed=run.rounds, state=""
+            network.method.label,
+            total=network.history.schedule.total,
+            completed=network.history.rounds,
+            state="",
         )
         self._bar.start()
 
-    def on_round(self, run: Run, log: Mapping[str, float]) -> None:
+    def on_round(self, network: Network, log: Mapping[str, float]) -> None:
         """Move the bar."""
+        history = network.history
         state = (
-            f"epoch {run.epoch}/{run.epochs} {self._state} "
-            f"{run.ledger.bytes_sent() / 2**20:.1f} MiB"
+            f"epoch {history.epoch}/{history.schedule.epochs} {self._state} "
+            f"{history.ledger.bytes_sent() / 2**20:.1f} MiB"
         )
-        self._bar.update(self._task, completed=run.rounds, state=state)
+        self._bar.update(self._task, completed=history.rounds, state=state)
 
-    def on_evaluation(self, run: Run, record: Record) -> bool:
+    def on_evaluation(self, network: Network, record: Record) -> bool:
         """Show the accuracies."""
         shown = [record["private_accuracy"], record["communication_accuracy"]]
         private, communicated = ("-" if v is None else f"{v:.3f}" for v in shown)
         self._state = f"private {private} communicated {communicated}"
-        self.on_round(run, {})
+        self.on_round(network, {})
         return False
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, network: Network) -> None:
         """Leave the bar as it stands."""
         self._bar.stop()
 
@@ -141,15 +148,15 @@ class TensorBoard(Callback):
             ) from problem
         self._writer = SummaryWriter(str(directory))
 
-    def on_evaluation(self, run: Run, record: Record) -> bool:
+    def on_evaluation(self, network: Network, record: Record) -> bool:
         """Write every number of the record."""
         for key, value in record.items():
             if isinstance(value, int | float):
-                self._writer.add_scalar(key, value, run.epoch)
+                self._writer.add_scalar(key, value, network.history.epoch)
         self._writer.flush()
         return False
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, network: Network) -> None:
         """Close the log."""
         self._writer.close()
 
@@ -157,15 +164,15 @@ class TensorBoard(Callback):
 class Started:
     """Runs `on_start` of some callbacks, and `on_end` of them however the training ends."""
 
-    def __init__(self, callbacks: list[Callback], run: Run) -> None:
-        self._callbacks, self._run = callbacks, run
+    def __init__(self, callbacks: list[Callback], network: Network) -> None:
+        self._callbacks, self._network = callbacks, network
         self._ends = ExitStack()
 
     def __enter__(self) -> None:
         with ExitStack() as started:  # ends those that have started if one does not
             for callback in self._callbacks:
-                callback.on_start(self._run)
-                started.callback(callback.on_end, self._run)
+                callback.on_start(self._network)
+                started.callback(callback.on_end, self._network)
             self._ends = started.pop_all()
 
     def __exit__(

@@ -10,9 +10,6 @@ from typing import Any
 import networkx as nx
 
 from sheafed.errors import ClusterError, InputError
-from sheafed.evaluation.evaluation import Evaluation, Split
-from sheafed.evaluation.survey import merge, survey
-from sheafed.methods.node import Node
 from sheafed.transport import GlooGroup, GlooTransport, Ledger, Transport
 
 TIMEOUT = 300.0
@@ -29,14 +26,13 @@ class Cluster:
         ranks: the processes, if they are not those of torchrun.
     """
 
-    alone = False
+    single = False
 
     def __init__(self, timeout: float = TIMEOUT, ranks: GlooGroup | None = None) -> None:
         if not timeout > 0:
             raise InputError(f"timeout must be positive, in seconds, got {timeout}")
         self._ranks = ranks or GlooGroup.join()
         self._timeout = timeout
-        self._edges: list[tuple[str, str]] = []
 
     def __enter__(self) -> Cluster:
         return self
@@ -60,58 +56,47 @@ class Cluster:
         return self._ranks.placement
 
     def describe(self) -> list[str]:
-        """Return who lives where, a line for each rank, for people."""
+        """Return the agents of each rank, a line for each."""
         return [self._ranks.describe(rank) for rank in range(self.size)]
 
     def place(self, costs: Mapping[str, float] | None) -> list[str]:
-        """Return the agents that live here: rank 0 says what each costs, and all follow."""
+        """Return the agents of this rank; rank 0 gives the cost of each, and balances them."""
         decided = self.gather(None if costs is None else balance(costs, self.size))[0]
         if decided is None:
-            raise InputError("rank 0 must say what the agents cost; give it the costs, others None")
+            raise InputError("rank 0 must give the costs of the agents, the other ranks None")
         self._ranks.placement = decided
-        return [name for name, home in decided.items() if home == self.rank]
+        return [name for name, rank in decided.items() if rank == self.rank]
 
     def gather(self, value: Any) -> list[Any]:
-        """Return everybody's value, by rank."""
         data = json.dumps(value).encode()
         received = self._ranks.swap(dict.fromkeys(self._ranks.others, data))
         return [json.loads(received.get(rank, data)) for rank in range(self.size)]
 
     def transport(self, placement: Mapping[str, int], graph: nx.Graph[str]) -> Transport:
-        """Return an exchange in which only neighbours' messages cross from rank to rank."""
-        self._ranks.placement, self._edges = dict(placement), list(graph.edges)
+        """Return a transport in which only neighbours' messages cross from rank to rank."""
+        self._ranks.placement = dict(placement)
         self._ranks.timeout = self._timeout
-        return self._exchange()
+        return GlooTransport(self._ranks, self._ranks.placement, list(graph.edges))
 
     def ledger(self, transport: Transport) -> Ledger:
         """Return a ledger for the messages of all ranks."""
         return Ledger()
 
     def count(self, transport: Transport, ledger: Ledger) -> None:
-        """Add what everybody has sent, in the order in which one process would have sent it."""
+        """Add what all ranks have sent, in the order in which one process would have sent it."""
         if not isinstance(transport, GlooTransport):
             raise ClusterError(
                 f"ranks cannot exchange messages by a {type(transport).__name__}; leave the "
-                "exchange to the cluster"
+                "transport to the cluster"
             )
         for phase in zip_longest(*self.gather(transport.new_rows()), fillvalue=()):
             rows = [row for part in phase for row in part]
             for row in sorted(rows, key=lambda row: row[1]):  # by sender
                 ledger.record(*row)
 
-    def evaluate(self, nodes: Mapping[str, Node], split: Split, oracle: bool) -> Evaluation:
-        """Evaluate by messages; they are no part of training and enter no ledger.
-
-        There are no ceilings: `train` refuses to be asked for them.
-        """
-        return merge(self.gather(survey(nodes, self._exchange(), split)))
-
     def close(self) -> None:
         """Leave the group; again is fine."""
         self._ranks.close()
-
-    def _exchange(self) -> GlooTransport:
-        return GlooTransport(self._ranks, self._ranks.placement, self._edges)
 
 
 def balance(costs: Mapping[str, float], ranks: int) -> dict[str, int]:

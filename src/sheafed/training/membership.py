@@ -1,4 +1,4 @@
-"""Agents that come to a network which has been trained, and agents that leave it."""
+"""Agents that join a network after training, and agents that leave it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
@@ -17,111 +17,117 @@ from sheafed.methods.build_node import build_node
 from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.callbacks import append_record
+from sheafed.training.history import Totals
 from sheafed.training.membership_checks import (
     check_membership,
     check_newcomer,
     check_resumable,
     is_homogeneous,
-    warn_if_apart,
+    warn_if_disconnected,
 )
-from sheafed.training.metadata import profile
+from sheafed.training.metadata import agent_metadata
 from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.training.process_group import SingleProcess
-from sheafed.training.resume import save, save_weights
-from sheafed.training.run import Run
-from sheafed.training.train import Log, measure, one_round, write_results
-from sheafed.transport import LocalTransport, Transport
-from sheafed.transport.message import Message, TensorSpec
+from sheafed.training.rounds import Log, average, run_round
+from sheafed.training.run_checkpoint import save, save_weights, write_results
+from sheafed.training.summary import measure
+from sheafed.transport import Barrier, LocalTransport, Message, TensorSpec, Transport
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
 
 Others = Literal["resting", "undisturbed", "training"]
 
 
 def join(
-    run: Run,
+    network: Network,
     agent: Agent,
     neighbours: Collection[str],
     *,
-    pilots: Any = None,
-    epochs: int = 0,
-    others: Others = "resting",
-    oracle: bool = True,
+    pilots: Any,
+    epochs: int,
+    others: Others,
+    oracle: bool,
 ) -> None:
-    """Let an agent join; see `Run.join`."""
+    """Add an agent; see `Network.join`."""
     began = time.monotonic()
-    check_membership(run)
-    check_newcomer(run, agent, neighbours)
+    check_membership(network)
+    check_newcomer(network, agent, neighbours)
     if not isinstance(epochs, int) or epochs < 0:
         raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
     if others not in get_args(Others):
         raise InputError(f"others must be one of {', '.join(get_args(Others))}, got {others!r}")
-    homogeneous = is_homogeneous(run) and all(
-        node.agent.dimension == agent.dimension for node in run.nodes.values()
+    homogeneous = is_homogeneous(network) and all(
+        node.agent.dimension == agent.dimension for node in network.nodes.values()
     )
-    graph = run.graph.copy()
+    graph = network.graph.copy()
     graph.add_edges_from((agent.name, j) for j in neighbours)
-    check_resumable(run, graph, [agent, *run.agents.values()])
+    check_resumable(network, graph, [agent, *network.agents.values()])
 
+    history = network.history
     newcomer = build_node(
-        run.recipe,
+        network.method,
         agent,
         neighbours,
-        _pilots_for(run, agent.name, pilots),
-        seed=run.seed,
-        rounds_per_epoch=run.rounds_per_epoch,
+        _pilots_for(network, agent.name, pilots),
+        seed=history.seed,
+        rounds_per_epoch=history.schedule.rounds_per_epoch,
         homogeneous=homogeneous,
     )
-    newcomer.fit_whitening()  # before anybody is told: it fails if the pilots are none for this one
-    transport = LocalTransport([*run.nodes, agent.name], ledger=run.ledger)
-    hosts = {j: run.nodes[j] for j in newcomer.neighbours}
-    _shake_hands(newcomer, run.nodes, transport, homogeneous)
-    _fit_maps(newcomer, hosts, transport, run.rounds)
+    newcomer.fit_whitening()  # before the others change: it fails if the pilots do not fit
+    transport = LocalTransport([*network.nodes, agent.name], ledger=history.ledger)
+    hosts = {j: network.nodes[j] for j in newcomer.neighbours}
+    _handshake(newcomer, network.nodes, transport, homogeneous)
+    _fit_maps(newcomer, hosts, transport, history.rounds)
 
-    run.nodes = dict(sorted({**run.nodes, agent.name: newcomer}.items()))
-    run.profiles = dict(sorted({**run.profiles, agent.name: profile(agent, home=0)}.items()))
-    run.graph = graph
-    run.pilots = newcomer.context.pilots
-    run.whitenings = {}  # nobody has measured them of this network
-    _record(run, agent.name, {}, oracle)
+    network.nodes = dict(sorted({**network.nodes, agent.name: newcomer}.items()))
+    known = {**network.metadata, agent.name: agent_metadata(agent, rank=0)}
+    network.metadata = dict(sorted(known.items()))
+    network.graph = graph
+    network.pilots = newcomer.context.pilots
+    history.whitenings = {}  # they are not measured of this network
+    _record(network, agent.name, {}, oracle)
     if epochs:
-        logs = _train_on(run, newcomer, hosts, transport, epochs, others)
-        _record(run, agent.name, logs, oracle)
-    run.seconds += time.monotonic() - began
-    _write(run)
+        logs = _train_on(network, newcomer, hosts, transport, epochs, others)
+        _record(network, agent.name, logs, oracle)
+    history.seconds += time.monotonic() - began
+    _write(network)
 
 
-def leave(run: Run, name: str) -> Agent:
-    """Let an agent leave; see `Run.leave`."""
-    check_membership(run)
-    if name not in run.nodes:
-        raise UnknownAgentError(f"there is no agent {name!r} to leave, only {sorted(run.nodes)}")
-    if len(run.nodes) == 1:
+def leave(network: Network, name: str) -> Agent:
+    """Remove an agent; see `Network.leave`."""
+    check_membership(network)
+    if name not in network.nodes:
+        raise UnknownAgentError(
+            f"unknown agent {name!r}; the agents that can leave are {sorted(network.nodes)}"
+        )
+    if len(network.nodes) == 1:
         raise InputError(f"{name!r} is the last agent of the network; it cannot leave it")
-    graph = run.graph.copy()
+    graph = network.graph.copy()
     graph.remove_node(name)
-    rest = [agent for other, agent in run.agents.items() if other != name]
-    check_resumable(run, graph, rest)
+    rest = [agent for other, agent in network.agents.items() if other != name]
+    check_resumable(network, graph, rest)
 
-    node = run.nodes[name]
+    node = network.nodes[name]
     for j in node.neighbours:
-        run.nodes[j].remove_neighbour(name)
-    run.nodes = {other: kept for other, kept in run.nodes.items() if other != name}
-    run.profiles = {other: kept for other, kept in run.profiles.items() if other != name}
-    run.graph = graph
-    run.whitenings = {}
-    if run.evaluation is not None:  # what was measured of the others still holds
-        run.evaluation = run.evaluation.without(name)
-    _write(run)
-    warn_if_apart(graph, name)
+        network.nodes[j].remove_neighbour(name)
+    network.nodes = {other: kept for other, kept in network.nodes.items() if other != name}
+    network.metadata = {other: kept for other, kept in network.metadata.items() if other != name}
+    network.graph = graph
+    network.history.whitenings = {}
+    if network.history.evaluation is not None:  # what was measured of the others still holds
+        network.history.evaluation = network.history.evaluation.without(name)
+    _write(network)
+    warn_if_disconnected(graph, name)
     return node.agent
 
 
-# What is exchanged
+# The exchanges of a newcomer
 
 
-def _shake_hands(
-    newcomer: Node, nodes: Mapping[str, Node], transport: Transport, homogeneous: bool
+def _handshake(
+    newcomer: Node, nodes: Mapping[str, Node], transport: LocalTransport, homogeneous: bool
 ) -> None:
-    """Introduce the newcomer and its neighbours; if they do not agree, nothing has changed."""
+    """Let the newcomer and its neighbours shake hands; if one refuses, nothing has changed."""
     with ExitStack() as undo:
         for node in nodes.values():
             undo.callback(setattr, node, "context", node.context)
@@ -137,10 +143,10 @@ def _shake_hands(
 
 
 def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, round: int) -> None:
-    """Fit the maps of the newcomer's edges on all pilots: the head speaks, then the tail.
+    """Fit the maps of the newcomer's edges on all pilots: the head sends, then the tail.
 
     In this order every protocol needs one message each way: where ends have frames of their own,
-    the tail finds the head's first and then speaks in it.
+    the tail finds the head's first and then sends in it.
     """
     nodes = {newcomer.name: newcomer, **hosts}
     white = {name: node.white_pilots() for name, node in nodes.items()}
@@ -160,34 +166,34 @@ def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, r
 
 
 def _train_on(
-    run: Run,
+    network: Network,
     newcomer: Node,
     hosts: Mapping[str, Node],
-    transport: Transport,
+    transport: LocalTransport,
     epochs: int,
     others: Others,
-) -> dict[str, list[float]]:
-    """Train the newcomer, or everybody; return what was logged."""
-    totals: dict[str, list[float]] = {}
-    run.epochs = run.epoch + epochs
-    for _ in range(epochs * run.rounds_per_epoch):
+) -> Totals:
+    """Train the newcomer, or all agents; return the logs."""
+    totals: Totals = {}
+    history = network.history
+    history.schedule = replace(history.schedule, epochs=history.epoch + epochs)
+    for _ in range(epochs * history.schedule.rounds_per_epoch):
         if others == "training":
-            log = one_round(run.nodes, transport, run.rounds)
+            log = average(run_round(network.nodes, _barrier(network, transport), history.rounds))
         elif others == "undisturbed":
-            log = _round_beside(newcomer, run.nodes, transport, run.rounds)
+            log = _round_beside(newcomer, network.nodes, transport, history.rounds)
         else:
-            log = _round_of(newcomer, hosts, transport, run.rounds)
-        run.rounds += 1
+            log = _round_of(newcomer, hosts, transport, history.rounds)
+        history.rounds += 1
         for key, value in log.items():
             totals.setdefault(key, []).append(value)
     if others != "resting":
-        # On another exchange: this one has had alignments, perhaps of the same round.
-        fit_post_hoc_maps(
-            run.nodes, LocalTransport(list(run.nodes), ledger=run.ledger), run.rounds - 1
-        )
+        # On another transport: this one has carried alignments, perhaps of the same round.
+        fresh = LocalTransport(list(network.nodes), ledger=history.ledger)
+        fit_post_hoc_maps(network.nodes, _barrier(network, fresh), history.rounds - 1)
     else:
         newcomer.fit_whitening()
-        _fit_maps(newcomer, hosts, transport, run.rounds)
+        _fit_maps(newcomer, hosts, transport, history.rounds)
     return totals
 
 
@@ -227,29 +233,34 @@ def _round_of(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, r
 # What is written
 
 
-def _record(run: Run, joined: str, totals: Mapping[str, list[float]], oracle: bool) -> None:
-    record = {**measure(run, totals, oracle, SingleProcess()), "joined": joined}
-    run.metrics.append(record)
-    if run.out is not None:
-        append_record(run.out / METRICS, record)
-        if run.best is record:
-            save_weights(run, run.out / BEST, SingleProcess())
+def _record(network: Network, joined: str, totals: Totals, oracle: bool) -> None:
+    barrier = _barrier(network, network.new_transport())
+    record = {**measure(network, barrier, totals, oracle), "joined": joined}
+    network.history.records.append(record)
+    if network.out is not None:
+        append_record(network.out / METRICS, record)
+        if network.history.best is record:
+            save_weights(network, network.out / BEST)
 
 
-def _write(run: Run) -> None:
-    if run.out is not None:
-        save(run, run.out, {}, run.recipe, SingleProcess())
-        write_results(run, run.out, SingleProcess())
+def _write(network: Network) -> None:
+    if network.out is not None:
+        save(network, {})
+        write_results(network, network.out)
 
 
-# How the newcomer comes
+def _barrier(network: Network, transport: Transport) -> Barrier:
+    return Barrier(transport, network.new_transport)
 
 
-def _pilots_for(run: Run, name: str, given: Any) -> PilotSet:
-    """Return the pilots as the newcomer has them; the handshake finds out if they are others."""
+# The newcomer's pilots
+
+
+def _pilots_for(network: Network, name: str, given: Any) -> PilotSet:
+    """Return the pilots of the newcomer; the handshake refuses others than the network's."""
     if given is None:
-        return run.pilots
-    if isinstance(run.pilots.inputs, Mapping):
+        return network.pilots
+    if isinstance(network.pilots.inputs, Mapping):
         own = given if isinstance(given, PilotSet) else PilotSet(torch.as_tensor(given))
-        return run.pilots.with_view(name, own.of(name), own.ids)
+        return network.pilots.with_view(name, own.of(name), own.ids)
     return as_pilot_set(given)

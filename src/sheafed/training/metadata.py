@@ -1,4 +1,4 @@
-"""What the processes of a training must know of agents that live elsewhere."""
+"""What the processes of a training know of the agents in other processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sheafed.training.process_group import ProcessGroup
 
 @dataclass(frozen=True)
 class AgentMetadata:
-    """One agent, without its data, its weights or anything else that is its own."""
+    """One agent, without its data and its weights."""
 
-    home: int
-    """The rank it lives on."""
+    rank: int
+    """The process that it is in."""
     dimension: int
     head: str | None
     optimizer: str
@@ -25,7 +25,7 @@ class AgentMetadata:
     has_validation: bool
     learns: bool
     objective: str
-    """In words, for people."""
+    """As text."""
 
     @property
     def batches(self) -> int:
@@ -33,10 +33,9 @@ class AgentMetadata:
         return self.training_samples // self.batch_size
 
 
-def profile(agent: Agent, home: int) -> AgentMetadata:
-    """Return the profile of an agent."""
+def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
     return AgentMetadata(
-        home=home,
+        rank=rank,
         dimension=agent.dimension,
         head=None if agent.head is None else type(agent.head).__name__,
         optimizer=type(agent.optimizer).__name__,
@@ -49,7 +48,7 @@ def profile(agent: Agent, home: int) -> AgentMetadata:
 
 
 def describe_objective(agent: Agent) -> str:
-    """Say what an agent learns by, and what of it does not learn."""
+    """Return the objective of an agent as text, and which parts of it are not trained."""
     if not agent.learns:
         return "nothing, it is frozen"
     nested = (
@@ -63,12 +62,12 @@ def describe_objective(agent: Agent) -> str:
 
 
 def gather_metadata(agents: Mapping[str, Agent], group: ProcessGroup) -> dict[str, AgentMetadata]:
-    """Return the profiles of all agents of the group, sorted by name; some may live here."""
-    here = {name: asdict(profile(agent, group.rank)) for name, agent in agents.items()}
+    """Return the metadata of all agents of the group, sorted by name."""
+    here = {name: asdict(agent_metadata(agent, group.rank)) for name, agent in agents.items()}
     listed = [item for part in group.gather(here) for item in part.items()]
     names = sorted(name for name, _ in listed)
     if len(set(names)) != len(names):
-        raise InputError(f"every agent must live on one rank, got {names}")
+        raise InputError(f"every agent must be on one rank, got {names}")
     if not names:
         raise InputError("there are no agents to train; give at least one")
     return {

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError
-from sheafed.evaluation.evaluation import white_evaluation_pilots
+from sheafed.evaluation.peer_evaluator import evaluation_pilots
 from sheafed.graphs import Edge
 from sheafed.linalg.procrustes import misalignment, procrustes
 from sheafed.methods.node import Node, latent_dtype
@@ -69,7 +69,10 @@ def mismatches(nodes: Mapping[str, Node]) -> dict[Edge, float]:
             f"agents {hidden} add noise to their pilots, so the loss of a hop cannot be measured; "
             "give a path"
         )
-    white = white_evaluation_pilots(nodes)
+    white = {
+        name: node.white_pilots(evaluation_pilots(node.context.pilots.total))
+        for name, node in nodes.items()
+    }
     found = {}
     for edge in sorted({node.edge(j) for node in nodes.values() for j in node.neighbours}):
         read = _hop(nodes, *edge, channel=False).carry(white[edge.head])

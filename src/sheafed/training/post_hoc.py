@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sheafed.methods.node import ALIGNMENT, Node
 from sheafed.methods.post_hoc import PostHocNode
-from sheafed.training.process_group import ProcessGroup
-from sheafed.transport import Transport
+from sheafed.transport import WaitPolicy
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
 
 COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private": "as-in-paper"}
 """What tables call a whitening that is fitted on the pilots, or on private training data."""
@@ -16,41 +18,35 @@ COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private":
 FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
 
 
-def fit_post_hoc_maps(nodes: Mapping[str, Node], transport: Transport, round: int) -> None:
-    """Let methods that do not learn maps fit them now."""
+def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> None:
+    """Let methods that do not learn maps in training fit them now."""
     for node in nodes.values():
-        transport.send(node.alignment_messages(round))
-    transport.barrier(round, ALIGNMENT)
-    for node in nodes.values():
-        node.align(round, transport.receive(node.name, round, ALIGNMENT, node.neighbours))
+        policy.send(node.alignment_messages(round))
+    neighbours = {name: node.neighbours for name, node in nodes.items()}
+    inboxes = policy.collect(round, {ALIGNMENT: neighbours})[ALIGNMENT]
+    for name, node in nodes.items():
+        node.align(round, inboxes[name])
 
 
-def compare_whitenings(
-    nodes: Mapping[str, Node], transport: Transport, round: int, group: ProcessGroup
-) -> dict[str, dict[str, float | None]]:
+def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:
     """Measure communication on test data with both whitenings of one training.
 
     The columns `fair` and `as-in-paper` differ in the data that the whitening is fitted on and in
     nothing else. Methods that learn their maps in training have neither. Nodes are left as they
     were found, and the ledger does not count what this sends.
-
-    Args:
-        nodes: the programs, after training.
-        exchange: what carries their messages.
-        round: the first that has not been; what is sent counts as of it and of the next.
-        group: the processes in which they live.
     """
-    post_hoc = [node for node in nodes.values() if isinstance(node, PostHocNode)]
+    group, history = network.group, network.history
+    post_hoc = [node for node in network.nodes.values() if isinstance(node, PostHocNode)]
     sources = {source for part in group.gather([n.source for n in post_hoc]) for source in part}
     if not sources:
         return {}
-    sent, chosen = transport.ledger.state(), min(sources)
+    sent, chosen = policy.transport.ledger.state(), min(sources)
     columns = {}
     for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
         for node in post_hoc:
             node.source = source
-        fit_post_hoc_maps(nodes, transport, round + extra)
-        figures = group.evaluate(nodes, "test", oracle=False).summary()
+        fit_post_hoc_maps(network.nodes, policy, history.rounds + extra)
+        figures = network.measure(policy, "test", oracle=False).summary()
         columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
-    transport.ledger.restore(sent)
+    policy.transport.ledger.restore(sent)
     return columns

@@ -6,9 +6,11 @@ from sheafed.transport.gloo import GlooTransport
 from sheafed.transport.gloo_group import GlooGroup
 from sheafed.transport.ledger import Ledger, LedgerState, Row, Traffic
 from sheafed.transport.local import LocalTransport
-from sheafed.transport.message import Message, TensorSpec
+from sheafed.transport.message import Message, TensorSpec, check_message
+from sheafed.transport.wait_policy import Barrier, WaitPolicy
 
 __all__ = [
+    "Barrier",
     "Encoded",
     "GlooGroup",
     "GlooTransport",
@@ -21,6 +23,8 @@ __all__ = [
     "TensorSpec",
     "Traffic",
     "Transport",
+    "WaitPolicy",
+    "check_message",
     "decode",
     "encode",
 ]

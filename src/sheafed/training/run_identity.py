@@ -1,4 +1,4 @@
-"""Which training a checkpoint is of, and what it takes to go on with it."""
+"""The identity of a training: a checkpoint is only resumed by the training that wrote it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sheafed.errors import CheckpointError, InputError
+from sheafed.errors import CheckpointError
 from sheafed.methods.node import Method, Node
 from sheafed.training.metadata import AgentMetadata
 
@@ -17,15 +17,15 @@ def describe(method: Method) -> str:
     return type(method).__name__ if anonymous else repr(method)
 
 
-def agent_identity(profile: AgentMetadata) -> dict[str, Any]:
-    """Return what may not change of an agent, by the name it has in a refusal."""
+def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
+    """Return what may not change of an agent when a run is resumed, by its name in an error."""
     return {
-        "latent size": profile.dimension,
-        "head": profile.head,
-        "optimiser": profile.optimizer,
-        "batch size": profile.batch_size,
-        "number of training samples": profile.training_samples,
-        "objective": profile.objective,
+        "latent size": metadata.dimension,
+        "head": metadata.head,
+        "optimiser": metadata.optimizer,
+        "batch size": metadata.batch_size,
+        "number of training samples": metadata.training_samples,
+        "objective": metadata.objective,
     }
 
 
@@ -45,20 +45,11 @@ def check_identity(path: Path, state: Mapping[str, Any], mine: Mapping[str, Any]
             )
 
 
-def check_epochs(out: Path, rounds: int, epochs: int, rounds_per_epoch: int) -> None:
-    """Raise if a training has more rounds behind it than it is to have in the end."""
-    if rounds > epochs * rounds_per_epoch:
-        raise InputError(
-            f"{out} has {rounds // rounds_per_epoch} epochs behind it, {epochs} were asked for; "
-            "give at least as many"
-        )
-
-
-def load_states(path: Path, node: Node, agent: Any, build_node: Any) -> None:
-    """Put an agent and its program, after the handshake, into the states of a checkpoint."""
+def load_states(path: Path, node: Node, agent_state: Any, node_state: Any) -> None:
+    """Put an agent and its node, after the handshake, into the states of a checkpoint."""
     try:
-        node.agent.load_state(agent)
-        node.load_state(build_node)
+        node.agent.load_state(agent_state)
+        node.load_state(node_state)
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as problem:
         raise CheckpointError(
             f"{path} is of another training, or damaged: agent {node.name!r} has other weights "

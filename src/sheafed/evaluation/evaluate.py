@@ -1,0 +1,114 @@
+r"""Private and communication accuracy (eq. monitored_metrics) by one protocol, and the oracle.
+
+The same messages are exchanged whether the agents share a process, are spread over a cluster or
+are peers on a network. Evaluation does not touch training: models are in inference mode, and no
+random number is drawn but those of a noisy channel, whose stream is its own. Communication goes
+through that channel; misalignment does not, as it is about encoders and maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch
+
+from sheafed.evaluation.peer_evaluator import (
+    ANSWER,
+    PILOTS,
+    QUESTION,
+    RESULT,
+    PeerEvaluator,
+    Split,
+    accuracy,
+    local_samples,
+)
+from sheafed.evaluation.result import Evaluation, merge
+from sheafed.methods.node import Node
+from sheafed.transport import Barrier, LocalTransport, Message, WaitPolicy
+
+
+def evaluate(
+    nodes: Mapping[str, Node], policy: WaitPolicy, round: int, split: Split = "test"
+) -> Evaluation:
+    """Evaluate the agents of this process on their own and their neighbours' data.
+
+    Args:
+        nodes: the nodes, after the handshake, with their maps fitted.
+        policy: carries the messages; neighbours in other processes must evaluate too.
+        round: the round of the messages.
+        split: which data of the agents.
+    """
+    evaluators = {name: PeerEvaluator(node, round, split) for name, node in nodes.items()}
+
+    def reply(receiver: str, kind: str, inbox: Mapping[str, Message]) -> Iterable[Message]:
+        if kind == QUESTION:
+            return evaluators[receiver].answer(inbox)
+        return evaluators[receiver].grade(inbox) if kind == ANSWER else ()
+
+    for evaluator in evaluators.values():
+        policy.send(evaluator.ask())
+    expected = {
+        QUESTION: {name: node.neighbours for name, node in nodes.items()},
+        ANSWER: {name: _if(local_samples(node, split), node) for name, node in nodes.items()},
+        RESULT: {name: _if(node.agent.head, node) for name, node in nodes.items()},
+    }
+    if split == "test":  # the misalignment is the same whatever the split
+        for evaluator in evaluators.values():
+            policy.send(evaluator.show_pilots())
+        expected[PILOTS] = {name: _tails(node) for name, node in nodes.items()}
+    collected = policy.collect(round, expected, reply)
+    found = Evaluation()
+    for name, evaluator in evaluators.items():
+        private = evaluator.private_accuracy()
+        if private is not None:
+            found.private[name] = private
+        results = evaluator.communication_accuracies(collected[RESULT][name])
+        found.communication.update({(sender, name): value for sender, value in results.items()})
+        shown = collected[PILOTS][name] if PILOTS in collected else {}
+        residuals = evaluator.misalignments(shown)
+        found.misalignment.update({(name, tail): value for tail, value in residuals.items()})
+    return found
+
+
+def evaluate_locally(
+    nodes: Mapping[str, Node], split: Split = "test", oracle: bool = True
+) -> Evaluation:
+    """Evaluate agents that are all in this process; see `evaluate` and `oracle_accuracies`."""
+    found = merge([evaluate(nodes, Barrier(LocalTransport(list(nodes))), 0, split).rows()])
+    return replace(found, oracle=oracle_accuracies(nodes, split)) if oracle else found
+
+
+@torch.no_grad()
+def oracle_accuracies(
+    nodes: Mapping[str, Node], split: Split = "test"
+) -> dict[tuple[str, str], float]:
+    """Return each receiver's accuracy if it encodes its neighbours' inputs itself.
+
+    That needs the inputs of all agents in this process, so it is a measurement and not part of any
+    protocol. Agents of different modalities cannot encode each other's inputs.
+    """
+    found = {}
+    for name, node in nodes.items():
+        for sender in node.neighbours:
+            samples = local_samples(nodes[sender], split)
+            if node.agent.head is None or samples is None or not _see_alike(node, nodes[sender]):
+                continue
+            latents, targets = node.agent.encode_samples(samples)
+            found[sender, name] = accuracy(node, latents, targets, of=sender)
+    return found
+
+
+def _if(there: object, node: Node) -> tuple[str, ...]:
+    return () if there is None else node.neighbours
+
+
+def _tails(node: Node) -> tuple[str, ...]:
+    """Return the neighbours that are the tail of their edge to this agent."""
+    return tuple(j for j in node.neighbours if node.edge(j).head == node.name)
+
+
+def _see_alike(one: Node, other: Node) -> bool:
+    """Return whether two agents are of one modality: the pilots look the same to both."""
+    mine, theirs = (node.context.pilots.of(node.name) for node in (one, other))
+    return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))

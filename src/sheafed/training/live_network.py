@@ -1,0 +1,174 @@
+"""The live network that training returns: agents that can send, join, leave and be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import torch
+from torch import Tensor
+
+from sheafed.agents.agent import Agent
+from sheafed.errors import InputError
+from sheafed.evaluation import Evaluation, Split, evaluate, oracle_accuracies
+from sheafed.evaluation.result import merge
+from sheafed.methods.endpoints import PlainEndpoint
+from sheafed.methods.node import Method, Node
+from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.sheaf.network_sheaf import NetworkSheaf
+from sheafed.training import membership
+from sheafed.training.history import RunHistory
+from sheafed.training.metadata import AgentMetadata
+from sheafed.training.multi_hop import find_path, path_link
+from sheafed.training.process_group import ProcessGroup
+from sheafed.transport import Barrier, Transport, WaitPolicy
+
+
+@dataclass
+class Network:
+    """Agents on a graph with the maps between them, during training and after it."""
+
+    nodes: dict[str, Node]
+    """The nodes of the agents in this process."""
+    metadata: dict[str, AgentMetadata]
+    """All agents of the network, in any process."""
+    graph: nx.Graph[str]
+    pilots: PilotSet
+    method: Method
+    history: RunHistory
+    group: ProcessGroup
+    out: Path | None = None
+    """The run directory."""
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """The agents in this process, by name."""
+        return {name: node.agent for name, node in self.nodes.items()}
+
+    @property
+    def placement(self) -> dict[str, int]:
+        """The rank of every agent."""
+        return {name: known.rank for name, known in self.metadata.items()}
+
+    @property
+    def sheaf(self) -> NetworkSheaf:
+        """The network sheaf with the maps that the agents hold now.
+
+        Where a noisy channel has led the two ends of an edge to different maps, it is the head's,
+        by which the head reads the tail.
+        """
+        self._check_all_nodes_here()
+        dims = {name: node.agent.dimension for name, node in self.nodes.items()}
+        maps, rotations = {}, {}
+        for name, node in self.nodes.items():
+            for neighbour, endpoint in node.endpoints.items():
+                edge = node.edge(neighbour)
+                if isinstance(endpoint, CompressedEndpoint):
+                    raise InputError(
+                        f"the edge stalks are compressed to {endpoint.width} dimensions between "
+                        f"{edge.head!r} and {edge.tail!r}, and a NetworkSheaf has isometries; "
+                        "read the projections from network.nodes[...].endpoints, or train with "
+                        "edge_dim=None"
+                    )
+                if name == (edge.head if isinstance(endpoint, PlainEndpoint) else edge.tail):
+                    maps[edge] = endpoint.map
+                elif name == edge.head:
+                    rotations[edge] = endpoint.map
+        if rotations:  # an edge that came later may be plain where older ones are not
+            for edge, v in maps.items():
+                rotations.setdefault(edge, torch.eye(len(v)).to(v))
+        return NetworkSheaf(self.graph, dims, maps, rotations or None)
+
+    @torch.no_grad()
+    def send(
+        self, latents: Tensor, sender: str, receiver: str, path: Sequence[str] | None = None
+    ) -> Tensor:
+        """Return the sender's latents `(n, d)` as the receiver's head reads them, `(n, d')`.
+
+        Neighbours communicate directly, other agents along the path of least expected loss (see
+        `sheafed.sheaf.routing`), and all along a path that is given.
+        """
+        self._check_all_nodes_here()
+        way = list(find_path(self.nodes, sender, receiver) if path is None else path)
+        if not way or (way[0], way[-1]) != (sender, receiver):
+            raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")
+        return path_link(self.nodes, way)(latents)
+
+    def evaluate(self, split: Split = "test", oracle: bool = True) -> Evaluation:
+        """Evaluate all agents on their own and their neighbours' data.
+
+        In a cluster all processes must call it.
+
+        Args:
+            split: which data of the agents.
+            oracle: also let every receiver encode its neighbours' inputs itself, which needs the
+                inputs of all agents in one process.
+        """
+        if oracle:
+            self._check_all_nodes_here()
+        return self.measure(Barrier(self.new_transport(), self.new_transport), split, oracle)
+
+    def measure(self, policy: WaitPolicy, split: Split, oracle: bool) -> Evaluation:
+        """Evaluate with a wait policy of the training; see `evaluate`."""
+        local = evaluate(self.nodes, policy.for_evaluation(), self._last_round, split)
+        whole = merge(self.group.gather(local.rows()))
+        return replace(whole, oracle=oracle_accuracies(self.nodes, split)) if oracle else whole
+
+    def new_transport(self) -> Transport:
+        """Return a transport between the agents, with a ledger of its own."""
+        return self.group.transport(self.placement, self.graph)
+
+    def join(
+        self,
+        agent: Agent,
+        neighbours: Collection[str],
+        *,
+        pilots: Any = None,
+        epochs: int = 0,
+        others: membership.Others = "resting",
+        oracle: bool = True,
+    ) -> None:
+        """Add an agent after training; its neighbours can read its latents at once.
+
+        No agent trains for that. The new agent whitens by the pilots, each of its edges exchanges
+        the latents of all pilots, once, and gets its maps from them. The history has a record of
+        it, and a second one if there are epochs.
+
+        Args:
+            agent: the new agent, trained or not. Its random streams start anew, from the seed of
+                the run.
+            neighbours: the agents that it is joined to.
+            pilots: its pilots, where agents have pilots of their own: row by row, or a
+                `PilotSet` with ids, by which they are paired with the others'.
+            epochs: how long it trains on with its neighbours.
+            others: what they do meanwhile: `"resting"`, they answer and refit the maps of the new
+                edges, and not a bit of anything else changes; `"undisturbed"`, they train on as
+                if the agent had not come; `"training"`, all train together.
+            oracle: also measure oracle accuracy.
+        """
+        membership.join(
+            self, agent, neighbours, pilots=pilots, epochs=epochs, others=others, oracle=oracle
+        )
+
+    def leave(self, name: str) -> Agent:
+        """Remove an agent after training, and return it.
+
+        The others keep their maps. A `DisconnectedWarning` names the parts into which the network
+        falls, if it does.
+        """
+        return membership.leave(self, name)
+
+    @property
+    def _last_round(self) -> int:
+        return max(0, self.history.rounds - 1)
+
+    def _check_all_nodes_here(self) -> None:
+        elsewhere = sorted(set(self.metadata) - set(self.nodes))
+        if elsewhere:
+            raise InputError(
+                f"agents {elsewhere} are in other processes; resume the run in one process"
+            )

@@ -1,0 +1,37 @@
+"""One round of all agents in this process, and the handshake before the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sheafed.evaluation.result import mean
+from sheafed.methods.node import HELLO, ROUND, Node
+from sheafed.transport import WaitPolicy
+
+Log = dict[str, float]
+Logs = dict[str, Log]
+"""Of one round, by agent."""
+
+
+def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
+    """Let neighbours check that they have agreed on the same settings."""
+    for node in nodes.values():
+        policy.send(node.hello())
+    inboxes = policy.collect(0, {HELLO: {name: node.neighbours for name, node in nodes.items()}})
+    for name, node in nodes.items():
+        node.finish_handshake(inboxes[HELLO][name])
+
+
+def run_round(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> Logs:
+    """Let all agents send, then all receive and take their step; return what they log."""
+    for node in nodes.values():
+        policy.send(node.send(round))
+    neighbours = {name: node.neighbours for name, node in nodes.items()}
+    inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
+    return {name: node.receive(round, inboxes[name]) for name, node in nodes.items()}
+
+
+def average(logs: Logs) -> Log:
+    """Return the mean over agents of each logged value."""
+    keys = dict.fromkeys(key for log in logs.values() for key in log)
+    return {key: mean(log[key] for log in logs.values() if key in log) or 0.0 for key in keys}

@@ -1,0 +1,134 @@
+"""Checkpoints of a whole training: it can stop anywhere and end with the same bytes.
+
+One process writes one file. In a cluster every rank writes the state of its agents to files of
+their own, in a directory named after the round; when all have, rank 0 writes the rest to the one
+file, which names that directory. That file is replaced atomically: a crash at any moment leaves
+the previous checkpoint whole. Both kinds can be resumed in one process or many.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from sheafed.atomic_io import write_atomically
+from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, SUMMARY
+from sheafed.errors import CheckpointError
+from sheafed.training.history import Totals
+from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
+from sheafed.training.summary import summarise
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
+
+PARTS = "checkpoint-"
+
+
+def save(network: Network, totals: Mapping[str, Sequence[float]]) -> None:
+    """Write everything that the rest of the training depends on to the run directory, if any."""
+    out, group, rounds = network.out, network.group, network.history.rounds
+    if out is None:
+        return
+    state = {"identity": _identity(network), **network.history.state(totals)}
+    if group.single:
+        state["agents"] = {name: node.agent.state() for name, node in network.nodes.items()}
+        state["nodes"] = {name: node.state() for name, node in network.nodes.items()}
+    else:
+        state["parts"] = f"{PARTS}{rounds}"
+        for name, node in network.nodes.items():
+            part = {"rounds": rounds, "agent": node.agent.state(), "node": node.state()}
+            save_checkpoint(_file(out / state["parts"], name), part)
+        group.gather(None)  # all parts are written
+    if group.rank == 0:
+        save_checkpoint(out / CHECKPOINT, state)
+        _remove_parts(out, rounds, keep=state.get("parts"))
+
+
+def restore(network: Network, out: Path) -> Totals:
+    """Put a network, fresh from its handshake, into the state of a checkpoint, if there is one.
+
+    Returns the logs since the last evaluation.
+    """
+    path = out / CHECKPOINT
+    totals: Totals = {}
+    if path.exists():
+        state = load_checkpoint(path)
+        check_identity(path, state, _identity(network))
+        totals = network.history.load_state(state)
+        for name, node in network.nodes.items():
+            load_states(path, node, *_part(path, state, name))
+    rounds = network.group.gather(network.history.rounds)
+    if len(set(rounds)) > 1:
+        raise CheckpointError(
+            f"ranks find checkpoints of different rounds in {out}: {rounds}; it must be a "
+            "directory that all of them share"
+        )
+    return totals
+
+
+def save_weights(network: Network, path: Path) -> None:
+    """Write the weights of all agents to one file."""
+    parts, group = path.with_suffix(".parts"), network.group
+    if group.single:
+        save_checkpoint(path, {name: agent.weights() for name, agent in network.agents.items()})
+        return
+    for name, agent in network.agents.items():
+        save_checkpoint(_file(parts, name), agent.weights())
+    group.gather(None)  # all parts are written
+    if group.rank == 0:
+        whole = {name: load_checkpoint(_file(parts, name)) for name in network.metadata}
+        save_checkpoint(path, whole)
+        shutil.rmtree(parts)
+
+
+def write_results(network: Network, out: Path) -> None:
+    """Write the weights that the agents have now, and the summary."""
+    save_weights(network, out / LAST)
+    if network.group.rank == 0:
+        write_atomically(out / SUMMARY, json.dumps(summarise(network), indent=2).encode())
+
+
+def _part(path: Path, state: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Return the states of an agent and of its node, from either kind of checkpoint."""
+    if "parts" not in state:
+        return state["agents"].get(name), state["nodes"].get(name)
+    file = _file(path.parent / state["parts"], name)
+    part = load_checkpoint(file)
+    if part.get("rounds") != state["rounds"]:
+        raise CheckpointError(
+            f"{file} is of round {part.get('rounds')}, {path} of round {state['rounds']}; restore "
+            "the whole directory from one copy, or start anew"
+        )
+    return part.get("agent"), part.get("node")
+
+
+def _remove_parts(out: Path, rounds: int, keep: str | None) -> None:
+    """Remove those of earlier checkpoints; other ranks may be ahead and write to later ones."""
+    for directory in out.glob(f"{PARTS}*"):
+        number = directory.name.removeprefix(PARTS)
+        if directory.name != keep and number.isdecimal() and int(number) <= rounds:
+            shutil.rmtree(directory)
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"{quote(name, safe='')}.safetensors"
+
+
+def _identity(network: Network) -> dict[str, Any]:
+    identity: dict[str, Any] = {
+        "method": describe(network.method),
+        "seed": network.history.seed,
+        "rounds per epoch": network.history.schedule.rounds_per_epoch,
+        "agents": list(network.metadata),
+        "graph": sorted(sorted(edge) for edge in network.graph.edges),
+        "pilot set": network.pilots.digest(),
+    }
+    for name, known in network.metadata.items():
+        own = agent_identity(known)
+        identity |= {f"{what} of agent {name!r}": value for what, value in own.items()}
+    return identity
