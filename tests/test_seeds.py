@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from hashlib import blake2b
 
 import pytest
@@ -17,6 +14,7 @@ quick = settings(derandomize=True, deadline=None, max_examples=30)
 
 
 def test_pinned_values_never_change() -> None:
+    """Neither with the release nor, as hashes of strings do, with the process."""
     assert derive(0) == 6197007067532723406
     assert derive(7, "pilots", 3) == 4590816747074108491
 
@@ -24,15 +22,6 @@ def test_pinned_values_never_change() -> None:
 def test_is_the_documented_hash() -> None:
     digest = blake2b(b'[7,"pilots",3]', digest_size=8).digest()
     assert derive(7, "pilots", 3) == int.from_bytes(digest, "big") // 2
-
-
-def test_another_process_with_another_hash_seed_derives_the_same() -> None:
-    code = "from sheafed.seeds import derive; print(derive(7, 'pilots', 3))"
-    path = os.pathsep.join(sys.path)
-    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert int(run.stdout) == derive(7, "pilots", 3)
 
 
 @quick
@@ -117,7 +106,7 @@ def test_global_random_state_is_neither_used_nor_touched() -> None:
     assert torch.equal(first, permutation(20, 0))
 
 
-def test_default_device_has_no_say() -> None:
+def test_default_device_is_ignored() -> None:
     with torch.device("meta"):
         assert permutation(4, 0).device.type == "cpu"
 

@@ -1,4 +1,4 @@
-"""Checks that every public function of `sheafed.linalg` makes before it computes."""
+"""Checks of arguments, with errors that name them."""
 
 import math
 
@@ -37,7 +37,7 @@ def check_finite(name: str, x: Tensor) -> Tensor:
         where = tuple(int(i) for i in (~finite).nonzero()[0])
         raise NonFiniteError(
             f"{name} holds {bad} non-finite of {x.numel()} values, the first at {where}: "
-            f"{x[where].item()}; look at what produced it, nothing is repaired here"
+            f"{x[where].item()}; fix what produced it, nothing is repaired here"
         )
     return x
 

@@ -18,7 +18,7 @@ from sheafed.linalg.procrustes import cross_covariance, rank_tolerance
 
 @dataclass(frozen=True)
 class Identifiability:
-    """What one set of pilots says about the map of one edge."""
+    """How far the pilots determine the map of an edge."""
 
     pilots: int
     """K, the number of pilots."""
@@ -31,9 +31,9 @@ class Identifiability:
     smallest: float
     """The smallest of the d_small singular values."""
     gap: float
-    """(s_r - s_{r+1}) / s_1 with s_{d_small + 1} = 0: how clear-cut the rank is."""
+    """(s_r - s_{r+1}) / s_1 with s_{d_small + 1} = 0: how clearly the rank is r."""
     subspace: Tensor
-    """`(d_small, r)`: an orthonormal basis of where the map is determined."""
+    """`(d_small, r)`: an orthonormal basis of the subspace on which the map is determined."""
 
     @property
     def determined(self) -> bool:
@@ -56,7 +56,12 @@ class Identifiability:
 
 
 def identifiability(a: Tensor, b: Tensor) -> Identifiability:
-    """Judge the Procrustes problem of the pilots `a` `(K, d_a)` and `b` `(K, d_b)`."""
+    """Analyse the Procrustes problem of the pilots `a` `(K, d_a)` and `b` `(K, d_b)`.
+
+    >>> few = identifiability(torch.eye(4)[:2], torch.eye(3)[:2])
+    >>> print(few)
+    undetermined on a subspace of dimension 1 of 3: 2 pilots give a cross-covariance of rank 2
+    """
     check_single_pair("a", a, "b", b)
     # In float64: the rank of a product of float32 matrices drowns in the rounding of the product.
     m = cross_covariance(a.double(), b.double())

@@ -11,6 +11,12 @@ from sheafed.linalg.procrustes import rank_tolerance
 def parseval(a: Tensor) -> Tensor:
     r"""Return $\tilde A = A (A^\top A)^{-1/2}$, the orthogonal polar factor of the pilots.
 
+    >>> import torch
+    >>> a = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+    >>> parseval(a)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+
     Args:
         a: pilots `(..., K, d)` with $K \le d$, linearly independent.
 

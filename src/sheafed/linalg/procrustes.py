@@ -55,7 +55,11 @@ def procrustes(
 
 
 def cross_covariance(a: Tensor, b: Tensor) -> Tensor:
-    r"""Return $A_{large} A_{small}^\top$, `(..., d_large, d_small)`; `a` is the head on ties."""
+    r"""Return $A_{large} A_{small}^\top$, `(..., d_large, d_small)`; `a` is the head on ties.
+
+    >>> cross_covariance(torch.ones(10, 2), torch.ones(10, 3)).shape
+    torch.Size([3, 2])
+    """
     check_pair("a", a, "b", b)
     return a.mT @ b if a.shape[-1] >= b.shape[-1] else b.mT @ a
 
@@ -73,6 +77,11 @@ def polar_factor(m: Tensor, *, route: Route = "svd", previous: Tensor | None = N
         previous: a map of the same shape. Where $M$ does not determine $V$ (rank below
             `d_small`), the minimiser nearest to `previous` is taken. Without it that part of
             $V$ is an arbitrary choice, announced by an `UndeterminedMapWarning`.
+
+    >>> polar_factor(torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]]))
+    tensor([[1., 0.],
+            [0., 1.],
+            [0., 0.]])
     """
     check_matrix("m", m)
     if m.shape[-2] < m.shape[-1]:
@@ -187,7 +196,11 @@ def misalignment(own: Tensor, carried: Tensor, energy: float | None = None) -> f
 
 
 def check_isometry(name: str, v: Tensor, tolerance: float | None = None) -> Tensor:
-    r"""Return `v` if $V^\top V = I$ to the tolerance (by default one that suits its dtype)."""
+    r"""Return `v` if $V^\top V = I$ up to a tolerance (by default one for its dtype).
+
+    >>> check_isometry("v", torch.eye(3)[:, :2]).shape
+    torch.Size([3, 2])
+    """
     check_matrix(name, v)
     rows, columns = v.shape[-2:]
     if rows < columns:

@@ -1,4 +1,4 @@
-"""Running mean and covariance of latents: what whitening layers follow and agree on."""
+"""Running mean and covariance of latents, the statistics of both whitening layers."""
 
 import math
 
@@ -36,7 +36,7 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, mean: Tensor, covariance: Tensor) -> None:
-        """Move the running moments towards those of a batch."""
+        """Update the running moments by those of a batch."""
         self.batches += 1
         weight = max(self.momentum, 1.0 / int(self.batches))
         self.running_mean.lerp_(mean, weight)
@@ -44,9 +44,9 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def fit(self, z: Tensor) -> None:
-        """Take the moments from these latents alone; what was learnt before is gone.
+        """Replace the running moments by those of these latents.
 
-        They count as settled: a batch that follows has its momentum as weight, not more.
+        A later batch has the weight `momentum`, as after many batches.
         """
         self.check("latents", z)
         mean, _, covariance = batch_moments(z)
@@ -55,7 +55,7 @@ class RunningMoments(nn.Module):
         self.batches.fill_(math.ceil(1 / self.momentum) if self.momentum else len(z))
 
     def check(self, name: str, x: Tensor) -> None:
-        """Raise a named error unless `x` can be whitened or coloured here."""
+        """Raise unless `x` can be whitened or coloured by this layer."""
         check_matrix(name, x)
         if x.shape[1:] != (self.dimension,):
             raise ShapeError(
@@ -69,7 +69,6 @@ class RunningMoments(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Describe the layer when a model is printed."""
         return f"{self.dimension}, momentum={self.momentum}, shrinkage={self.shrinkage}"
 
 

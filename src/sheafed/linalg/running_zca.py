@@ -1,9 +1,9 @@
-r"""ZCA whitening that follows latents while they are trained.
+r"""ZCA whitening as a layer, with running statistics of latents that are being trained.
 
 $u = Q D^{-1/2} Q^\top (z - \mu)$. The principal directions $Q$ are those of the running covariance,
 outside autograd; along them the batch is centred and standardised by its own variances, which is
-differentiated. So a penalty on white latents gains nothing by shrinking the latents along any
-direction, and yet no single batch decides which directions there are.
+differentiated. So a penalty on white latents is not reduced by shrinking the latents along any
+direction, and yet no single batch determines the directions.
 """
 
 import torch
@@ -16,16 +16,22 @@ from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 
 
 class RunningZCA(RunningMoments):
-    r"""Whiten latents `(n, d)`: batch variances in training, $\Sigma^{-1/2}$ in inference.
+    r"""Whiten latents `(n, d)`: batch variances in training mode, else $\Sigma^{-1/2}$.
 
     It commutes with rotations of the latent space, unlike `StochasticWhitening`, which
-    standardises every coordinate by itself.
+    standardises every coordinate separately.
+
+    >>> layer = RunningZCA(3)
+    >>> z = torch.randn(50, 3)
+    >>> layer.fit(z)
+    >>> torch.allclose(layer.eval().colour(layer(z)), z, atol=1e-4)
+    True
 
     Args:
         dimension: d.
         momentum: the weight of one batch in the running moments (see `RunningMoments`).
         shrinkage: of all variances towards their mean. It must be above 0 where batches have
-            fewer rows than dimensions. The more, the less small variances are amplified.
+            fewer rows than dimensions. A larger one amplifies small variances less.
     """
 
     def __init__(self, dimension: int, momentum: float = 0.05, shrinkage: float = 0.1) -> None:
@@ -33,7 +39,7 @@ class RunningZCA(RunningMoments):
         self._roots: tuple[tuple[int, int], Tensor, Tensor] | None = None
 
     def forward(self, z: Tensor) -> Tensor:
-        """Whiten a batch; in training mode also learn from it."""
+        """Whiten a batch; in training mode also update the running moments."""
         self.check("latents", z)
         if not self.training:
             whitener, _ = self._running_roots()
@@ -53,7 +59,7 @@ class RunningZCA(RunningMoments):
         return (along / shrunk.sqrt()) @ directions.mT
 
     def colour(self, u: Tensor) -> Tensor:
-        """Undo inference-mode whitening: `colour(whiten(z)) == z`."""
+        """Undo whitening in evaluation mode: `colour(whiten(z)) == z`."""
         self.check("white latents", u)
         _, colourer = self._running_roots()
         return u @ colourer + self.running_mean

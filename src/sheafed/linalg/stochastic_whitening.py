@@ -1,8 +1,8 @@
-r"""Whitening as a layer that is trained along (stochastic whitening batch normalisation).
+r"""Stochastic whitening batch normalisation (SWBN, zhang2021stochastic).
 
-$u = W D^{-1/2} (z - \mu)$. The standardisation ($\mu$ and the variances $D$) comes from the
-batch and is differentiated, so no penalty gains by shrinking the latents. The decorrelating
-matrix $W$ follows the running correlation $C$ outside autograd, by one Newton-Schulz step of
+$u = W D^{-1/2} (z - \mu)$. The standardisation ($\mu$ and the variances $D$) comes from the batch
+and is differentiated, so a penalty is not reduced by shrinking the latents. The decorrelating
+matrix $W$ tracks the running correlation $C$ outside autograd, by one Newton-Schulz step of
 $W C W^\top \to I$ per batch. There is no learnable scale.
 """
 
@@ -14,14 +14,20 @@ from sheafed.linalg.running_moments import RunningMoments, batch_moments
 
 
 class StochasticWhitening(RunningMoments):
-    """Whiten latents `(n, d)`: batch statistics in training, running ones in inference.
+    """Whiten latents `(n, d)`: batch statistics in training mode, else running ones.
+
+    >>> layer = StochasticWhitening(3)
+    >>> z = torch.randn(50, 3)
+    >>> layer.fit(z)
+    >>> torch.allclose(layer.eval().colour(layer(z)), z, atol=1e-4)
+    True
 
     Args:
         dimension: d.
         momentum: the weight of one batch in the running moments (see `RunningMoments`).
         shrinkage: how far the correlation is shrunk towards the identity, in [0, 1]. Latents of
-            low rank need some: without, W grows along the missing directions and amplifies what
-            little of them a batch shows.
+            low rank need some: without it, W grows along the missing directions and amplifies
+            rounding errors there.
         eps: added to every variance, so that a dead latent unit gives 0 instead of 0 / 0.
     """
 
@@ -37,7 +43,7 @@ class StochasticWhitening(RunningMoments):
         self.register_buffer("decorrelation", torch.eye(dimension))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Whiten a batch; in training mode also learn from it."""
+        """Whiten a batch; in training mode also update the running moments and W."""
         self.check("latents", z)
         if not self.training:
             return ((z - self.running_mean) / self._running_scale()) @ self.decorrelation.mT
@@ -50,7 +56,7 @@ class StochasticWhitening(RunningMoments):
 
     @torch.no_grad()
     def fit(self, z: Tensor) -> None:
-        """Take moments and decorrelating matrix from these latents alone."""
+        """Replace the running moments and W by those of these latents."""
         super().fit(z)
         self.decorrelation = torch.eye(self.dimension).to(self.decorrelation)
         # Small eigenvalues of the correlation, at least its rounding error, double every step.
@@ -58,7 +64,7 @@ class StochasticWhitening(RunningMoments):
             self._decorrelate()
 
     def colour(self, u: Tensor) -> Tensor:
-        """Undo inference-mode whitening exactly: `colour(whiten(z)) == z`."""
+        """Undo whitening in evaluation mode exactly: `colour(whiten(z)) == z`."""
         self.check("white latents", u)
         standardised: Tensor = torch.linalg.solve(self.decorrelation, u.mT).mT
         return standardised * self._running_scale() + self.running_mean

@@ -3,8 +3,8 @@ r"""Closed-form whitening, and the colouring that undoes it.
 ZCA: $u = \Sigma^{-1/2}(z - \mu)$ and $z = \Sigma^{1/2} u + \mu$, with the covariance shrunk
 towards a multiple of the identity,
 $\Sigma = (1-s)\hat\Sigma + s\,\frac{\mathrm{tr}\hat\Sigma}{d} I$. The target is rotation
-invariant, so whitening commutes with rotations of the latent space: whoever turns its latents
-turns its white latents by the same angle, and Procrustes absorbs it.
+invariant, so whitening commutes with rotations of the latent space: rotated latents give white
+latents rotated by the same matrix, and Procrustes absorbs it.
 """
 
 from dataclasses import dataclass
@@ -65,6 +65,11 @@ class Whitening:
 def zca(x: Tensor, shrinkage: Shrinkage = 0.0) -> Whitening:
     """Fit ZCA whitening to the rows of `x` `(..., n, d)`; differentiable in `x`, once.
 
+    >>> x = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> white = zca(x).whiten(x)
+    >>> torch.allclose(white.mT @ white / 4, torch.eye(2), atol=1e-6)
+    True
+
     Args:
         x: latents.
         shrinkage: from 0 (none) to 1 (only the overall scale is whitened), or `"auto"` for the
@@ -101,7 +106,11 @@ def shrink(covariance: Tensor, amount: Tensor | float) -> Tensor:
 
 
 def ledoit_wolf(x: Tensor) -> Tensor:
-    """Return the shrinkage `(...)` that minimises the expected error of the covariance."""
+    """Return the shrinkage `(...)` that minimises the expected error of the covariance.
+
+    >>> bool(0 < ledoit_wolf(torch.randn(20, 5)) <= 1)
+    True
+    """
     check_matrix("x", x)
     n, d = x.shape[-2:]
     with torch.no_grad():
