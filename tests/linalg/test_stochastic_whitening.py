@@ -37,7 +37,7 @@ def correlation_of(z: Tensor) -> np.ndarray:
 # Convergence
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_correlated_latents_are_white_after_300_batches(seed: int, dtype: torch.dtype) -> None:
     d = 64
     mixing = with_spectrum(seed, d, np.geomspace(1, 1e3**-0.5, d))
