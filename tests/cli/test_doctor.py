@@ -1,11 +1,18 @@
+import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from sheafed.cli import doctor
 
 
-def test_says_what_is_there_and_how_to_get_the_rest(capsys, monkeypatch):
+def test_every_extra_is_listed():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert set(doctor.EXTRAS) == set(project["optional-dependencies"])
+
+
+def test_installed_and_missing_packages_are_listed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     genuine = metadata.version
 

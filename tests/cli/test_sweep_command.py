@@ -8,9 +8,9 @@ def sweep(run):
     return lambda *arguments: run("sweep", *arguments)
 
 
-def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path):
+def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path, in_process):
     command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
-    command += ["--vary", "method.penalty=0,0.1", "--jobs", "2"]
+    command += ["--vary", "method.penalty=0,0.1"]
     code, printed, _ = sweep(*command)
     assert code == 0
     assert "2 runs, 0 done, 2 to go" in printed
@@ -21,6 +21,7 @@ def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path):
     code, printed, _ = sweep(*command)
     assert code == 0
     assert "2 runs, 2 done, 0 to go" in printed
+    assert len(in_process) == 2
 
 
 def test_a_mistake_shows_before_the_first_run(sweep, tmp_path):
@@ -30,12 +31,12 @@ def test_a_mistake_shows_before_the_first_run(sweep, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
-def test_failed_runs_are_told(sweep):
+def test_failed_runs_are_reported(sweep, in_process):
     command = ["digits", "--out", "s", "--seeds", "0", "--set", "training.epochs=1"]
     code, _, complaint = sweep(*command, "--set", "data.name=cifar")
     assert code == 2
     assert "1 of 1 runs failed" in complaint
-    assert "no data set named 'cifar'" in complaint
+    assert "unknown data set 'cifar'" in complaint
     assert "no run of the config with seed 0 has finished" in complaint
 
 

@@ -206,7 +206,6 @@ def test_the_page_fits_and_is_legible(opened, width, theme):
     feature = {"name": "prefers-color-scheme", "value": theme}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     resize(opened, width)
-    opened.refresh()
     for run in ("hostile", "unfinished (unfinished)"):
         show(opened, run)
         opened.execute_script(

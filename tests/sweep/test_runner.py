@@ -26,7 +26,7 @@ def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     assert "2/2" in printed
     assert is_finished(good, runner.out)
     assert read_failure(good, runner.out) is None
-    assert "no data set named 'cifar'" in read_failure(bad, runner.out)
+    assert "unknown data set 'cifar'" in read_failure(bad, runner.out)
     summary = json.loads((runner.out / good.directory / "summary.json").read_text())
     assert {edge["oracle_accuracy"] for edge in summary["edges"]} == {None}
 

@@ -12,11 +12,12 @@ from rich.table import Table
 
 import sheafed
 
-PURPOSE = {
+EXTRAS = {
     "network": "one process per agent, over Zenoh",
     "pretrained": "encoders of timm and of Hugging Face transformers",
     "tensorboard": "metrics in TensorBoard",
     "tune": "hyperparameter search with Optuna",
+    "docs": "the documentation site",
     "dev": "tests and linters",
 }
 MODULES = {"eclipse-zenoh": "zenoh"}
@@ -36,7 +37,7 @@ def doctor() -> None:
     table.add_row("required", _versions(required), _state(broken, "pip install sheafed"))
     for extra, requirements in extras.items():
         table.add_row(
-            f"{extra}: {PURPOSE[extra]}",
+            f"{extra}: {EXTRAS[extra]}",
             _versions(requirements),
             _state(_missing(requirements), f"pip install 'sheafed\\[{extra}]'"),
         )
@@ -50,7 +51,7 @@ def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:
     declared = [Requirement(text) for text in metadata.requires("sheafed") or []]
     extras = {
         extra: [r for r in declared if r.marker and r.marker.evaluate({"extra": extra})]
-        for extra in PURPOSE
+        for extra in EXTRAS
     }
     return [r for r in declared if r.marker is None], extras
 
