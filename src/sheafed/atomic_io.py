@@ -7,7 +7,7 @@ UNFINISHED = ".unfinished"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace what `path` holds, at once and durably: a crash leaves the old or the new content.
+    """Replace the content of `path` durably: a crash leaves the old or the new content.
 
     The content is first written beside `path` under one fixed name, so that killed writers leave
     at most one such file, which the next writer overwrites. A path has one writer at a time.
@@ -20,15 +20,15 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError:
-        unfinished.unlink(missing_ok=True)  # on a full disk it would take the room of the next
+        unfinished.unlink(missing_ok=True)  # on a full disk it would take the next one's space
         raise
     _sync_directory(path.parent)
 
 
 def write_privately(path: Path, content: bytes) -> None:
-    """Write a new file that nobody else can read, at no moment; a crash leaves it whole or none.
+    """Write a new file that is never readable by other users; a crash leaves it whole or absent.
 
-    Like `write_atomically`, it writes beside `path` first. A file that is there is not replaced.
+    Like `write_atomically`, it writes beside `path` first. An existing file is not replaced.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists already")

@@ -18,7 +18,7 @@ class ShapeError(InputError):
 
 
 class EmptyInputError(ShapeError):
-    """A tensor or a collection has nothing in it."""
+    """A tensor or a collection is empty."""
 
 
 class NonFiniteError(InputError):
@@ -26,7 +26,7 @@ class NonFiniteError(InputError):
 
 
 class DtypeError(InputError):
-    """A tensor is not of the type that is needed."""
+    """A tensor has the wrong type."""
 
 
 class ManifoldError(InputError):
@@ -54,7 +54,7 @@ class DisconnectedGraphError(GraphError):
 
 
 class UnknownAgentError(GraphError, KeyError):
-    """A name that is not in the network."""
+    """A name that no agent has."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would print the message in quotation marks
@@ -65,12 +65,12 @@ class AlignmentFormatError(SheafedError):
 
 
 class MessageError(SheafedError):
-    """A message is not what was agreed, or its bytes are not a message at all."""
+    """A message differs from what was agreed, or its bytes are not a message."""
 
     def __init__(self, reason: str, explanation: str) -> None:
         super().__init__(reason, explanation)
         self.reason = reason
-        """One word that says which check failed, e.g. "shape": what rejections are counted by."""
+        """The check that failed, in one word, e.g. "shape"; rejections are counted by it."""
 
     def __str__(self) -> str:
         return str(self.args[1])
@@ -89,7 +89,7 @@ class BenchError(SheafedError):
 
 
 class HandshakeError(SheafedError):
-    """Neighbours have not agreed on what they are about to do together."""
+    """Neighbours run different configurations."""
 
 
 class RunExistsError(SheafedError):
@@ -101,7 +101,7 @@ class MissingPartError(SheafedError, ImportError):
 
 
 class TransportClosedError(SheafedError):
-    """An exchange was used after it had been closed."""
+    """A transport was used after it had been closed."""
 
 
 class ClusterError(SheafedError):
@@ -113,23 +113,23 @@ class LostRankError(ClusterError):
 
 
 class NetworkError(SheafedError):
-    """An agent cannot join, or be on, its network."""
+    """An agent cannot connect to its network."""
 
 
 class TreeError(InputError):
-    """A nested state holds a value that cannot be stored, or its stored form is not one."""
+    """A nested state holds a value that cannot be stored, or its stored form is invalid."""
 
 
 class CheckpointError(SheafedError):
-    """A checkpoint cannot be written, or a file is not one that can be trusted."""
+    """A checkpoint cannot be written, or a file is not a valid one."""
 
 
 class DataError(SheafedError):
-    """Data that was asked for by name cannot be had."""
+    """A data set cannot be loaded by its name."""
 
 
 class CorruptedDataError(DataError):
-    """A cached file is not the one that its digest promises."""
+    """The SHA-256 of a cached file is wrong."""
 
 
 class DataUnavailableError(DataError):
@@ -137,11 +137,11 @@ class DataUnavailableError(DataError):
 
 
 class DataFormatError(DataError):
-    """A data file is not in the format that its name promises."""
+    """A data file is not in the expected format."""
 
 
 class SourceError(DataError):
-    """One source of a data set failed; there may be others."""
+    """One source of a data set failed; others may follow."""
 
 
 class ReportError(SheafedError):
@@ -153,11 +153,11 @@ class SheafedWarning(UserWarning):
 
 
 class IllConditionedWarning(SheafedWarning):
-    """A fast route would lose digits here; the slower exact one was taken."""
+    """The fast solver would lose digits here; the slower, exact one was used."""
 
 
 class DisconnectedWarning(SheafedWarning):
-    """Somebody left, and some agents cannot reach each other any more."""
+    """After an agent left, some agents cannot reach each other any more."""
 
 
 class UndeterminedMapWarning(SheafedWarning):

@@ -54,7 +54,7 @@ def values(one: Agent) -> list[Tensor]:
 
 
 class Encodes(nn.Module):
-    """A classifier somebody already has."""
+    """An existing classifier with an `encode` method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_encoder_and_head_may_be_one_module() -> None:
 
 
 def check_state_restores(one: Agent, build: Callable[[], Agent]) -> None:
-    """Whoever goes on from the state of another takes the same steps, bit by bit."""
+    """An agent that loads another's state takes the same steps, bit by bit."""
     other = build()
     one.reset_rng(3)
     other.reset_rng(3)

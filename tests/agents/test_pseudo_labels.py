@@ -4,8 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import UNLABELLED, PseudoLabels, cross_entropy
-from sheafed.agents.objectives.pseudo_labels import hide_labels, pseudo_label_loss
+from sheafed.agents.objectives import (
+    UNLABELLED,
+    PseudoLabels,
+    cross_entropy,
+    hide_labels,
+    pseudo_label_loss,
+)
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
 

@@ -14,11 +14,13 @@ from sheafed.agents.objectives import (
     OnlineProbe,
     SimCLR,
     VICReg,
+    covariance_term,
     cross_entropy,
+    invariance_term,
+    nt_xent,
+    reconstruction_error,
+    variance_term,
 )
-from sheafed.agents.objectives.autoencoding import reconstruction_error
-from sheafed.agents.objectives.simclr import nt_xent
-from sheafed.agents.objectives.vicreg import covariance_term, invariance_term, variance_term
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, ShapeError
 from sheafed.models import decoder, mlp

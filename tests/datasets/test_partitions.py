@@ -67,7 +67,7 @@ def test_full_shift_leaves_only_target_classes():
     assert partitions.common_classes(LABELS, held) == [2]
 
 
-def test_classes_that_nobody_wants_are_left_out():
+def test_classes_of_no_agent_are_left_out():
     held = partitions.label_shift(LABELS, {"a": [0], "b": [0, 1]}, 1.0, seeded())
     assert sorted(torch.cat(list(held.values())).tolist()) == [
         k for k in range(1000) if k % 10 in (0, 1)

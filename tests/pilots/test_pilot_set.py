@@ -11,10 +11,10 @@ INPUTS = torch.arange(12.0).view(4, 3)
 IDS = ["w", "x", "y", "z"]
 
 
-def test_everybody_sees_the_same() -> None:
+def test_shared_inputs_are_the_same_for_all_agents() -> None:
     pilots = PilotSet(INPUTS)
     assert pilots.total == 4
-    assert torch.equal(pilots.of("anybody"), INPUTS)
+    assert torch.equal(pilots.of("any agent"), INPUTS)
 
 
 def test_modalities() -> None:

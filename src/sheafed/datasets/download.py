@@ -77,7 +77,7 @@ def _resume(url: str, partial: Path, limit: int, timeout: float) -> None:
         begin, total = _extent(response)
         if begin not in (0, held):
             partial.unlink()
-            raise _DroppedError(f"asked for the bytes from {held} on, got those from {begin} on")
+            raise _DroppedError(f"requested the bytes from {held} on, got those from {begin} on")
         with partial.open("ab" if begin else "wb") as file:
             for chunk in _chunks(response):
                 if file.tell() + len(chunk) > limit:

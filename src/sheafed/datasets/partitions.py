@@ -197,7 +197,7 @@ def _checked(labels: Tensor) -> Tensor:
             f"{tuple(labels.shape)}"
         )
     if not len(labels):
-        raise EmptyInputError("there are no labels to divide; give at least one sample")
+        raise EmptyInputError("no labels to divide; give at least one sample")
     return labels
 
 

@@ -35,7 +35,7 @@ class PilotSet:
         if len(set(counts.values())) > 1:
             raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
         if not counts or not self.total:
-            raise EmptyInputError("there are no pilots; alignment needs at least one")
+            raise EmptyInputError("no pilots; alignment needs at least one")
         if self.ids is not None and not len(self.ids) == len(set(self.ids)) == self.total:
             raise ShapeError(
                 f"{self.total} pilots need as many different ids, got {len(self.ids)} of which "
