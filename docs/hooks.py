@@ -91,6 +91,8 @@ def api_page(package: str) -> str:
 def _home(module: ModuleType, name: str) -> str:
     """Return the full name by which something is defined; constants have none but the package's."""
     thing = getattr(module, name)
+    if inspect.ismodule(thing):
+        return thing.__name__
     home = thing.__module__ if hasattr(thing, "__qualname__") else module.__name__
     return f"{home}.{name}"
 
