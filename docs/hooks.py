@@ -33,15 +33,19 @@ from sheafed.config.experiment import Experiment
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
     "agents",
+    "agents.objectives",
     "alignment",
     "channels",
     "datasets",
+    "datasets.modalities",
+    "datasets.partitions",
     "errors",
     "evaluation",
     "graphs",
     "linalg",
     "methods",
     "models",
+    "models.adapters",
     "network",
     "pilots",
     "privacy",
@@ -84,6 +88,8 @@ def api_page(package: str) -> str:
         return "\n".join([*parts, f"::: sheafed.{package}\n"])
     parts.append(f"{inspect.getdoc(module)}\n")
     for name in sorted(module.__all__, key=str.lower):
+        if f"{package}.{name}" in PACKAGES:
+            continue  # it has a page of its own
         parts.append(f"::: {_home(module, name)}\n    options:\n      show_root_heading: true\n")
     return "\n".join(parts)
 
