@@ -95,12 +95,12 @@ def api_page(package: str) -> str:
 
 
 def _home(module: ModuleType, name: str) -> str:
-    """Return the full name by which something is defined; constants have none but the package's."""
+    """Return the full name by which something is defined; constants are known by the package's."""
     thing = getattr(module, name)
     if inspect.ismodule(thing):
         return thing.__name__
-    home = thing.__module__ if hasattr(thing, "__qualname__") else module.__name__
-    return f"{home}.{name}"
+    has_home = inspect.isclass(thing) or inspect.isroutine(thing)
+    return f"{thing.__module__ if has_home else module.__name__}.{name}"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
