@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,8 @@ from sheafed.errors import HandshakeError, MessageError
 from sheafed.graphs import Edge, orient_pair
 from sheafed.methods.endpoints import EdgeEndpoint
 from sheafed.methods.handshake import check_agreement, label_set, read_introduction
-from sheafed.methods.local_steps import encode_pilots, local_loss
+from sheafed.methods.local_loss import local_loss
+from sheafed.methods.pilot_encoder import PilotEncoder
 from sheafed.methods.whitening import WhiteningLayer
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import generator
@@ -83,7 +84,7 @@ class Node(ABC):
         self.neighbours = context.neighbours
         self.peers: dict[str, dict[str, int]] = {}
         self.rejected: Counter[str] = Counter()
-        self._frozen_latents: Tensor | None = None
+        self.pilot_latents = PilotEncoder(self.agent, context.pilots.of(self.name))
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
@@ -252,8 +253,17 @@ class Node(ABC):
         kind: str,
         inbox: Mapping[str, Message],
         specs: Mapping[str, Mapping[str, TensorSpec]],
+        check: Callable[[Message], None] | None = None,
     ) -> dict[str, Message]:
-        """Return the messages that are what was agreed; count, log and leave out the others."""
+        """Return the messages that pass all checks; count, log and leave out the others.
+
+        Args:
+            round: the round that the messages must be of.
+            kind: the kind that they must have.
+            inbox: what arrived, by sender.
+            specs: by sender, the tensors that a message must hold.
+            check: a further check, which raises `MessageError`.
+        """
         good = {}
         for neighbour, message in inbox.items():
             try:
@@ -265,6 +275,8 @@ class Node(ABC):
                     receiver=self.name,
                     tensors=specs[neighbour],
                 )
+                if check is not None:
+                    check(message)
             except MessageError as problem:
                 self.rejected[problem.reason] += 1
                 logger.warning("agent %s left out a message: %s", self.name, problem)
@@ -272,22 +284,9 @@ class Node(ABC):
                 good[neighbour] = message
         return good
 
-    def pilot_latents(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
-        """Encode pilots, all or some, deterministically; differentiable in the encoder.
-
-        A frozen encoder does so once.
-        """
-        inputs = self.context.pilots.of(self.name)
-        if not self.agent.frozen:
-            return encode_pilots(self.agent, inputs if indices is None else inputs[indices], round)
-        if self._frozen_latents is None:
-            with torch.no_grad():
-                self._frozen_latents = encode_pilots(self.agent, inputs, round)
-        return self._frozen_latents if indices is None else self._frozen_latents[indices]
-
     def local_loss(self, round: int) -> Tensor:
-        """Return the objective on the next batch."""
-        return local_loss(self.agent, round)
+        """Return the agent's own objective on its next batch."""
+        return local_loss(self.agent, self.agent.next_batch(), round)
 
 
 def count_classes(agent: Agent) -> int:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
-from sheafed.errors import InputError
-from sheafed.methods.local_steps import check_loss
-from sheafed.methods.node import ROUND, Node, count_classes, logger
+from sheafed.errors import InputError, MessageError
+from sheafed.methods.local_loss import local_loss
+from sheafed.methods.node import ROUND, Node, count_classes
 from sheafed.transport.message import Message, TensorSpec
 
 
@@ -126,16 +126,19 @@ def listen(node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, M
     if not prototypes.is_exchanged(round):
         return
     specs = dict.fromkeys(node.neighbours, prototypes.specs())
-    heard = {}
-    for j, message in node.valid_messages(round, ROUND, inbox, specs).items():
-        counts = message.tensors["counts"]
-        # Counts up to here cannot overflow in a sum over any network.
-        if int(counts.min()) >= 0 and int(counts.max()) < 2**40:
-            heard[j] = message.tensors
-        else:
-            node.rejected["counts"] += 1
-            logger.warning("agent %s left out %s: impossible class counts", node.name, message)
-    prototypes.merge(node.name, heard)
+    messages = node.valid_messages(round, ROUND, inbox, specs, check=_check_counts)
+    prototypes.merge(node.name, {j: message.tensors for j, message in messages.items()})
+
+
+def _check_counts(message: Message) -> None:
+    counts = message.tensors["counts"]
+    # Counts up to here cannot overflow in a sum over any network.
+    if int(counts.min()) < 0 or int(counts.max()) >= 2**40:
+        raise MessageError(
+            "counts",
+            f"{message}: class counts must lie in 0..2^40, got "
+            f"{int(counts.min())}..{int(counts.max())}",
+        )
 
 
 def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -149,8 +152,7 @@ def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor,
     batch = agent.next_batch()
     targets = _labels(agent, batch, classes)
     with agent.record_latents() as encoded:
-        loss = agent.objective(agent, batch)
-    check_loss(node.agent, loss, round, batch)
+        loss = local_loss(agent, batch, round)
     for latents in encoded:
         if len(latents) == len(targets) and latents.requires_grad:
             return loss, latents, targets
