@@ -147,10 +147,10 @@ def payload(edge_dim: int | None, **options: object) -> dict[tuple[str, str], in
 
 
 def test_bytes_are_those_of_the_stalk() -> None:
-    assert payload(None, pilots=32) == {("a", "b"): 32 * 5 * 4, ("b", "a"): 32 * 9 * 4}
-    assert payload(3, pilots=32) == {("a", "b"): 32 * 3 * 4, ("b", "a"): 32 * 3 * 4}
-    assert payload(8, pilots=32) == {("a", "b"): 32 * 5 * 4, ("b", "a"): 32 * 5 * 4}
-    both = payload(3, pilots=32, maps=MapPolicy(source="all"))
+    assert payload(None, pilots_per_round=32) == {("a", "b"): 32 * 5 * 4, ("b", "a"): 32 * 9 * 4}
+    assert payload(3, pilots_per_round=32) == {("a", "b"): 32 * 3 * 4, ("b", "a"): 32 * 3 * 4}
+    assert payload(8, pilots_per_round=32) == {("a", "b"): 32 * 5 * 4, ("b", "a"): 32 * 5 * 4}
+    both = payload(3, pilots_per_round=32, maps=MapPolicy(source="all"))
     assert both == dict.fromkeys([("a", "b"), ("b", "a")], (32 + 48) * 3 * 4)
 
 
@@ -161,7 +161,7 @@ def test_the_penalty_compares_in_the_stalk() -> None:
     recorder = run_rounds(nodes, 3)
     a = nodes["a"]
     messages = list(a.send(3))
-    own, other = a._own, next(iter(m for m in nodes["b"].send(3)))
+    own, other = a._sent.own, next(iter(m for m in nodes["b"].send(3)))
     projection, weight = a.endpoints["b"].map.clone(), a.weights["b"]
     own.retain_grad()
     log = a.receive(3, {"b": other})

@@ -57,7 +57,7 @@ def test_what_is_sent_are_the_heads_probabilities_of_this_rounds_pilots() -> Non
     recorder = MessageRecorder(nodes)
     handshake(nodes, recorder.transport)
     for name, node in nodes.items():
-        chosen = pilots()[node.policy.select(0).indices]
+        chosen = pilots()[node.pilot_policy.select(0).indices]
         with torch.no_grad():
             expected = torch.softmax(node.agent.head(node.agent.encoder(chosen)), dim=1)
         for message in node.send(0):

@@ -360,7 +360,7 @@ def test_maps_come_from_their_source_at_their_time(source: str, every: int | str
         previous = found
     if source == "running":
         torch.testing.assert_close(
-            nodes["a"].fits.running["b"].double(), ms[-1], atol=1e-4, rtol=1e-4
+            nodes["a"].map_updates.running["b"].double(), ms[-1], atol=1e-4, rtol=1e-4
         )
 
 
@@ -381,7 +381,7 @@ def test_a_running_sum_skips_lost_rounds() -> None:
     first, _, last = crosses(recorder, 3, "latents")
     expected = (0.5 * first + last) / 24
     torch.testing.assert_close(
-        nodes["b"].fits.running["a"].double(), expected, atol=1e-4, rtol=1e-4
+        nodes["b"].map_updates.running["a"].double(), expected, atol=1e-4, rtol=1e-4
     )
 
 

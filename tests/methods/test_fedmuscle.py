@@ -95,7 +95,7 @@ def test_one_step_by_hand(kind: str, sizes: dict[str, int]) -> None:
     edges = PAIR if len(sizes) == 2 else TRIANGLE
     training = Training(quiet(sizes, rate), edges, method, in_double_pilots())
     agents = {a.name: a for a in training.agents}
-    chosen = in_double_pilots()[training.nodes["a"].policy.select(0).indices]
+    chosen = in_double_pilots()[training.nodes["a"].pilot_policy.select(0).indices]
     z = {name: latents_by_hand(a, chosen) for name, a in agents.items()}
     hidden, w, b = before_last(agents["a"], chosen)
     others = [z[j] for j in sizes if j != "a"]
@@ -125,7 +125,7 @@ def test_representations_are_sent_in_alignment_epochs_only() -> None:
     for round in range(14):
         node = training.nodes["a"]
         with torch.no_grad(), node.agent.inference():
-            chosen = pilots()[node.policy.select(round).indices]
+            chosen = pilots()[node.pilot_policy.select(round).indices]
             expected = node.agent.encoder(chosen)
         training.run(1)
         sent = training.recorder.of_round(round)
@@ -156,7 +156,7 @@ def test_batch_norm_in_the_objective_does_not_change_the_contrast() -> None:
     training = Training(agents, PAIR, method)
     training.run(2)
     with_objective, alone = copy.deepcopy((agents[0], agents[0]))
-    chosen = pilots()[training.nodes["a"].policy.select(2).indices]
+    chosen = pilots()[training.nodes["a"].pilot_policy.select(2).indices]
     encoded = []
     for one in agents:
         with one.inference():

@@ -101,7 +101,7 @@ def test_an_agent_with_nothing_to_train_takes_no_step(method) -> None:
     agents = [frozen("a", 4, head=None, objective=refuse, optimizer=refuse), agent("b", 5)]
     agents += [pca("c", 3)]
     assert [a.learns for a in agents] == [False, True, False]
-    before, noise = weights_of(agents), agents[0].state()["noise"]
+    before, noise = weights_of(agents), agents[0].state()["rng_state"]
     nodes = nodes_of(agents, EDGES, method)
     run_rounds(nodes, 5)
     after = weights_of(agents)

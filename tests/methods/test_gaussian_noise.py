@@ -75,7 +75,7 @@ def test_all_neighbours_get_one_and_the_same_noise() -> None:
     for name, node in nodes.items():
         one, other = (sent[name, j].tensors["latents"] for j in node.neighbours)
         assert torch.equal(one, other)
-        assert not torch.allclose(one, node._own.detach(), atol=0.1)
+        assert not torch.allclose(one, node._sent.own.detach(), atol=0.1)
 
 
 @pytest.mark.parametrize("dims", [MIXED, EQUAL])
@@ -104,7 +104,7 @@ def test_maps_that_leave_are_fitted_to_what_left(source: str) -> None:
 def test_maps_that_stay_are_fitted_to_exact_own_latents() -> None:
     method = SheafFRL(pilots_per_round=24, noise=NOISE, maps=MapPolicy(source="round"))
     nodes, recorder = first_rounds(method, MIXED, 0, send=True)
-    own = {name: node._own.detach().clone() for name, node in nodes.items()}
+    own = {name: node._sent.own.detach().clone() for name, node in nodes.items()}
     for name, node in nodes.items():
         node.receive(0, recorder.transport.receive(name, 0, "round", node.neighbours))
     sent = recorder.of_round(0)

@@ -97,7 +97,7 @@ class Step:
         """Return the white pilot latents of an agent with these encoder parameters."""
         node = self.net.nodes[name]
         names = [n for n, _ in node.agent.encoder.named_parameters()]
-        inputs = self.net.pilots.of(name)[node.policy.select(self.number).indices]
+        inputs = self.net.pilots.of(name)[node.pilot_policy.select(self.number).indices]
         z = functional_call(node.agent.encoder, dict(zip(names, values, strict=True)), inputs)
         return white(z, node.whitening)
 
@@ -449,7 +449,7 @@ def head_gradient(
         sent = step.latents(j, step.old[j])
         rows.append(coloured(sent @ (v.mT if name == edge.head else v), node.whitening))
         names = [n for n, _ in node.agent.encoder.named_parameters()]
-        inputs = step.net.pilots.of(j)[node.policy.select(step.number).indices]
+        inputs = step.net.pilots.of(j)[node.pilot_policy.select(step.number).indices]
         raw = functional_call(
             step.net.nodes[j].agent.encoder, dict(zip(names, step.old[j], strict=True)), inputs
         )

@@ -155,7 +155,7 @@ def test_identity_maps_pull_latents_directly_towards_each_other() -> None:
     )
     encoders = {a.name: copy.deepcopy(a.encoder) for a in agents}
     nodes = nodes_of(agents, TRIANGLE, method)
-    chosen = pilots()[nodes["a"].policy.select(0).indices]
+    chosen = pilots()[nodes["a"].pilot_policy.select(0).indices]
     run_rounds(nodes, 1)
     latents = {name: encoder(chosen) for name, encoder in encoders.items()}
     for a in agents:
@@ -397,7 +397,7 @@ def test_bad_pilots_name_the_agent(value: str, source: str) -> None:
 def test_nan_in_a_pilot_that_is_drawn_late_names_agent_and_round() -> None:
     method = SheafFRL(pilots_per_round=8, maps=MapPolicy(source="running", every=2))
     nodes = nodes_of(three((4, 4, 4)), TRIANGLE, method)
-    chosen = [set(nodes["a"].policy.select(r).indices.tolist()) for r in range(40)]
+    chosen = [set(nodes["a"].pilot_policy.select(r).indices.tolist()) for r in range(40)]
     row, late = next((k, r) for r in range(2, 40) for k in chosen[r] - set().union(*chosen[:r]))
     shared = pilots()
     shared[row] = float("nan")

@@ -102,7 +102,7 @@ def test_noise_does_not_depend_on_who_runs_first(privacy: str) -> None:
 
 def test_each_end_fits_to_its_own_latents_and_what_arrived() -> None:
     """By NumPy, from the messages of a quiet and a noisy network with equal weights."""
-    options = {"maps": MapPolicy(source="round"), "pilots": UniformPilots(48, 40, 0)}
+    options = {"maps": MapPolicy(source="round"), "pilots_per_round": UniformPilots(48, 40, 0)}
     quiet = run_rounds(network(SheafFRL(**options)), 1)
     nodes = network(SheafFRL(channel=NOISE, **options))
     noisy = run_rounds(nodes, 1)

@@ -147,7 +147,7 @@ def test_the_misalignment_that_decides_is_that_of_linalg(privacy, dims, whitenin
 
 
 def latents(net: Network, name: str, number: int) -> torch.Tensor:
-    indices = net.nodes[name].policy.select(number).indices
+    indices = net.nodes[name].pilot_policy.select(number).indices
     with torch.no_grad():
         return net.nodes[name].agent.encode(net.pilots.of(name)[indices])
 
@@ -322,7 +322,7 @@ def test_an_inactive_penalty_costs_no_graph_and_moves_nothing() -> None:
     before = net.parameters()
     for node in net.nodes.values():
         list(node.send(0))
-        assert not node._own.requires_grad
+        assert not node._sent.own.requires_grad
     log = net.round(0)
     assert "penalty" not in log
     for name, old in before.items():

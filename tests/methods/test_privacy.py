@@ -50,11 +50,11 @@ def eavesdrop(nodes: dict[str, Node], rounds: int) -> list[Sent]:
     for round in range(rounds):
         known = {}
         for name, node in nodes.items():
-            indices = node.policy.select(round).indices
+            indices = node.pilot_policy.select(round).indices
             with torch.no_grad():
                 latents = node.pilot_latents()
             transport.send(node.send(round))
-            white = {"latents": node._own.detach().clone(), "all": node.white_pilots()}
+            white = {"latents": node._sent.own.detach().clone(), "all": node.white_pilots()}
             raw = {"latents": latents[indices], "all": latents}
             known[name] = (white, raw)
         for message in map(decode, seen):

@@ -76,7 +76,8 @@ def test_the_eavesdropper_averages_the_latest_releases_of_each_pilot(quantisatio
             latents = message.tensors["latents"].float()
             if quantisation == "int8":
                 latents = latents * message.tensors["scale of latents"][:, None]
-            for index, row in zip(node.policy.select(message.round).indices, latents, strict=True):
+            indices = node.pilot_policy.select(message.round).indices
+            for index, row in zip(indices, latents, strict=True):
                 rows.setdefault(int(index), []).append(row)
     known, means = spy.pilot_latents(node)
     assert known.tolist() == sorted(rows)
@@ -97,7 +98,7 @@ def test_the_eavesdropper_observes_all_pilots_where_all_are_sent() -> None:
     node = run.nodes["b"]
     *_, last = (m for m in map(decode, seen) if m.kind == "round" and m.sender == "b")
     expected = last.tensors["all"].clone()
-    chosen = node.policy.select(last.round).indices
+    chosen = node.pilot_policy.select(last.round).indices
     expected[chosen] = (expected[chosen] + last.tensors["latents"]) / 2
     known, means = spy.pilot_latents(node)
     assert known.tolist() == list(range(PILOTS))
@@ -119,7 +120,7 @@ def test_the_privacy_loss_counts_rows_and_releases() -> None:
     node = run.nodes["a"]
     times = [0] * PILOTS
     for round in (0, 2, 4, 6):
-        for index in node.policy.select(round).indices.tolist():
+        for index in node.pilot_policy.select(round).indices.tolist():
             times[index] += 1
     found = privacy_loss(node, ROUNDS)
     assert (found.release, found.delta) == (3.0, 1e-5)

@@ -93,7 +93,7 @@ def inside(run: Network, names: str = "abc") -> dict[str, Any]:
     for name in names:
         node = run.nodes[name]
         state = node.state()
-        for edges in ("ends", "running", "weights"):
+        for edges in ("endpoints", "running", "weights"):
             state[edges] = {j: v for j, v in state.get(edges, {}).items() if j in names}
         endpoints = {j: (end.map, end.fitted) for j, end in node.endpoints.items() if j in names}
         whitening = dict(node.whitening.state_dict())
@@ -215,7 +215,7 @@ def test_running_cross_covariances_go_on_from_all_pilots(case: str) -> None:
         node, peer = run.nodes[one], run.nodes[other]
         sent = peer.endpoints[one].outgoing(peer.white_pilots())
         cross = node.endpoints[other].cross(node.white_pilots(), sent) / PILOTS
-        assert torch.allclose(node.fits.running[other] * (1 - 0.9), cross, atol=1e-5)
+        assert torch.allclose(node.map_updates.running[other] * (1 - 0.9), cross, atol=1e-5)
 
 
 def test_identity_maps_stay() -> None:

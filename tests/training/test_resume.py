@@ -388,7 +388,7 @@ def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:
     assert sorted(state["nodes"]["bob"]["running"]) == ["ada", "cyd"]
     assert state["nodes"]["bob"]["weights"] == run.nodes["bob"].weights
     assert torch.equal(
-        state["nodes"]["bob"]["ends"]["ada"]["map"], run.nodes["bob"].endpoints["ada"].map
+        state["nodes"]["bob"]["endpoints"]["ada"]["map"], run.nodes["bob"].endpoints["ada"].map
     )
     assert len(state["ledger"]["rows"]) == len(run.history.ledger)
 

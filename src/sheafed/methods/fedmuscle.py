@@ -21,7 +21,7 @@ from sheafed.methods.node import ROUND, NodeContext, latent_dtype
 from sheafed.methods.noncooperative import NonCooperative
 from sheafed.methods.post_hoc import PostHocNode
 from sheafed.methods.prototypes import check_penalty
-from sheafed.pilots.policies import PilotPolicy, UniformPilots, policy_digest
+from sheafed.pilots.policies import PilotPolicy, as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 
@@ -107,11 +107,8 @@ class FedMuscleNode(PostHocNode):
     def __init__(self, method: FedMuscle, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
-        total = context.pilots.total
-        self.policy: PilotPolicy = (
-            UniformPilots(total, min(method.pilots_per_round, total), context.seed)
-            if isinstance(method.pilots_per_round, int)
-            else method.pilots_per_round
+        self.pilot_policy = as_pilot_policy(
+            method.pilots_per_round, context.pilots.total, context.seed
         )
         self._own: Tensor | None = None
 
@@ -121,8 +118,8 @@ class FedMuscleNode(PostHocNode):
             "latent size": self.agent.dimension,
             "latent precision": str(latent_dtype(self.agent)),
             "local epochs": self.method.local_epochs,
-            "pilots per round": self.policy.count,
-            "pilots of the first rounds": policy_digest(self.policy),
+            "pilots per round": self.pilot_policy.count,
+            "pilots of the first rounds": policy_digest(self.pilot_policy),
         }
 
     def is_alignment(self, round: int) -> bool:
@@ -135,7 +132,7 @@ class FedMuscleNode(PostHocNode):
         self._own = None
         if not self.is_alignment(round):
             return
-        selection = self.policy.select(round)
+        selection = self.pilot_policy.select(round)
         with torch.set_grad_enabled(self.method.penalty > 0):
             self._own = selection.pool(self.pilot_latents(selection.indices, round))
         for j in self.neighbours:

@@ -181,6 +181,11 @@ class DynamicPilots(_Policy):
         return Selection(chosen.sort().values)
 
 
+def as_pilot_policy(given: int | PilotPolicy, total: int, seed: int) -> PilotPolicy:
+    """Turn a number of pilots per round into `UniformPilots`; all, if there are fewer."""
+    return UniformPilots(total, min(given, total), seed) if isinstance(given, int) else given
+
+
 def policy_digest(policy: PilotPolicy) -> str:
     """Return a digest of the first rounds' pilots, by which agents check that theirs agree."""
     content = blake2b(digest_size=16)

@@ -43,10 +43,10 @@ def privacy_loss(node: SheafFRLNode, rounds: int) -> PrivacyLoss | None:
     times = torch.zeros(node.context.pilots.total, dtype=torch.int64)
     rows = 0
     for round in range(0, rounds, method.exchange_every):
-        selection = node.policy.select(round)
+        selection = node.pilot_policy.select(round)
         times[selection.indices] += 1
         rows += selection.count
-        if node.fits.sends_all(round):
+        if node.map_updates.sends_all(round):
             times += 1
             rows += len(times)
     return PrivacyLoss(

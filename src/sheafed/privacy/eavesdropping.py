@@ -49,7 +49,7 @@ class Eavesdropper:
         sums = torch.zeros(total, self._messages[0].tensors["latents"].shape[1], dtype=node.dtype)
         counts = torch.zeros(total, 1, dtype=node.dtype)
         for message in self._messages:
-            selection = node.policy.select(message.round)
+            selection = node.pilot_policy.select(message.round)
             if selection.groups is not None:
                 raise InputError(
                     "prototype pilots cannot be inverted: their latents are means over inputs"

@@ -1,4 +1,15 @@
-"""Distillation: what a sender's head thinks of the pilots, and how a receiver's head learns it."""
+"""Federated distillation: heads learn from the class probabilities of neighbours' heads.
+
+Agents with different models teach each other by their predictions on shared unlabelled data, as in
+FedMD (Li and Wang 2019, arXiv:1910.03581) and FedDF (Lin et al. 2020, arXiv:2006.07242). Here:
+
+- there is no server and no ensemble: an agent learns from each neighbour's predictions as they are,
+  and only where that neighbour is confident;
+- a student sees the teacher's transported latents instead of encoding the pilots itself, so the
+  head learns to read what neighbours will send;
+- only the head is trained: the latents are constants, and what pulls encoders together is the
+  gluing penalty.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.objectives import soft_cross_entropy
-from sheafed.errors import InputError
+from sheafed.errors import HandshakeError, InputError
 from sheafed.linalg.checks import check_fraction
 
 
@@ -41,6 +52,15 @@ class Distillation:
         if int(confident.sum()) < 2:
             return None
         return self.weight * soft_cross_entropy(head(latents[confident]), probabilities[confident])
+
+
+def check_same_classes(name: str, classes: int, neighbour: str, others: int) -> None:
+    """Raise if two heads that exchange probabilities tell apart different numbers of classes."""
+    if classes and others and classes != others:
+        raise HandshakeError(
+            f"agents {name!r} and {neighbour!r} cannot exchange class probabilities: their heads "
+            f"tell apart {classes} and {others} classes; give both the same label set"
+        )
 
 
 def are_probabilities(probabilities: Tensor) -> bool:

@@ -64,10 +64,28 @@ class GaussianNoise:
         return released
 
 
+def released(
+    noise: GaussianNoise | None, latents: Tensor, *, secret: int, name: str, what: str, round: int
+) -> Tensor:
+    """Return white latents `(n, d)` as they may leave an agent: as they are, or with noise.
+
+    Args:
+        noise: None leaves them as they are.
+        latents: to release; all neighbours get the same release.
+        secret: the agent's own seed, from which the noise follows.
+        name: the agent.
+        what: which latents these are.
+        round: likewise.
+    """
+    if noise is None:
+        return latents
+    return noise.release(latents, noise_stream(secret, name, what, round, latents))
+
+
 def noise_stream(
     secret: int, name: str, what: str, round: int, latents: Tensor
 ) -> np.random.Generator:
-    """Return the noise of one release, which only who knows the secret can repeat.
+    """Return the noise of one release, which cannot be repeated without the secret.
 
     It follows from the latents too. A round that is run again after a crash then sends the same
     bytes, or, if the latents have become others, fresh noise: with the old one, the difference of

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint
 from sheafed.methods.sheaf_frl.compressed_endpoints import in_stalk
+from sheafed.methods.sheaf_frl.penalty_weight import PenaltyWeight
 
 
 def gluing_penalty(
@@ -26,8 +27,8 @@ def gluing_penalty(
     Args:
         own: $A_i$, `(K, d)`.
         targets: $T_{ij} A_j$ of the neighbours to compare with.
-        ends: of the edges to them.
-        weights: $\lambda_i$ of the edges, over d.
+        endpoints: of the edges to them.
+        weights: $\lambda$ of the edges; $\lambda_i = \lambda / d$.
     """
     total: Tensor | None = None
     for j, target in targets.items():
@@ -38,13 +39,42 @@ def gluing_penalty(
     return total
 
 
-def misalignment(endpoint: EdgeEndpoint, own: Tensor, target: Tensor, received: Tensor) -> float:
-    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$, by the map that this end reads with.
+def misalignment_at(endpoint: EdgeEndpoint, own: Tensor, target: Tensor, received: Tensor) -> float:
+    r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ as either end of the edge can see it.
 
-    Isometries keep norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the
-    inner product can be taken in the own space: two ends with one map see the same number. Latents
-    that are all zero have nothing to glue.
+    The tail has no latents of the larger space, so the numerator is taken apart: isometries keep
+    norms, so $\|A_j\|$ is that of what arrived, whatever the protocol, and the inner product is
+    the same in both spaces. Two ends with one map see the same number. It is 0 if all latents are.
     """
     own, target = in_stalk(endpoint, own), in_stalk(endpoint, target)
     energy = float(own.square().sum() + received.square().sum())
     return 1 - 2 * float((own * target).sum()) / energy if energy else 0.0
+
+
+def updated_weights(
+    schedule: PenaltyWeight,
+    weights: Mapping[str, float],
+    round: int,
+    endpoints: Mapping[str, EdgeEndpoint],
+    own: Tensor,
+    targets: Mapping[str, Tensor],
+    received: Mapping[str, Tensor],
+) -> dict[str, float]:
+    r"""Return $\lambda$ of every edge after a round, by the misalignment of each.
+
+    Args:
+        schedule: how the weight of one edge develops.
+        weights: $\lambda$ of every edge before.
+        round: the round that was.
+        endpoints: of all edges.
+        own: $A_i$, detached.
+        targets: $T_{ij} A_j$ of the neighbours that can be compared with.
+        received: what arrived from them.
+    """
+    updated = {}
+    for j, weight in weights.items():
+        seen = None
+        if j in targets:
+            seen = misalignment_at(endpoints[j], own, targets[j], received[j])
+        updated[j] = schedule.update(weight, round, seen)
+    return updated

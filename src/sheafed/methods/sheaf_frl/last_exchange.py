@@ -1,4 +1,4 @@
-"""What was heard in the last exchange, which stands until the next."""
+"""What arrived in the last exchange, which is used until the next."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sheafed.methods.endpoints import EdgeEndpoint
+from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES
+from sheafed.methods.sheaf_frl.round_messages import in_frame, is_comparable
+from sheafed.transport.message import Message
+
 
 @dataclass(frozen=True)
 class Received:
-    """What a neighbour has said of some pilots."""
+    """A neighbour's latents and class probabilities of some pilots."""
 
     latents: Tensor
-    """As the receiver reads them, in its own white space."""
+    r"""$T_{ij} A_j$, `(K, d)`: in the receiver's white space."""
     comparable: bool
     """Whether the pilots are those of the exchange, of which the receiver has own latents."""
     probabilities: Tensor | None
@@ -23,31 +28,47 @@ class Received:
 
 @dataclass
 class LastExchange:
-    """What all neighbours that were there have said."""
+    """What arrived from the neighbours that took part."""
 
     round: int = 0
-    """Of the exchange, which decides the pilots. Who was away may be further by now."""
-    heard: dict[str, Received] = field(default_factory=dict)
+    """Of the exchange, which decides the pilots; an agent that was away may be further by now."""
+    received: dict[str, Received] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, round: int, messages: Mapping[str, Message], endpoints: Mapping[str, EdgeEndpoint]
+    ) -> LastExchange:
+        """Read the messages of an exchange that can be read by now."""
+        received = {
+            j: Received(
+                endpoints[j].incoming(message.tensors["latents"]),
+                is_comparable(message),
+                message.tensors.get(PROBABILITIES),
+            )
+            for j, message in messages.items()
+            if endpoints[j].fitted and in_frame(message)
+        }
+        return cls(round, received)
 
     def targets(self) -> dict[str, Tensor]:
         """Return the latents that own ones can be compared with, by neighbour."""
-        return {j: heard.latents for j, heard in self.heard.items() if heard.comparable}
+        return {j: r.latents for j, r in self.received.items() if r.comparable}
 
     def probabilities(self) -> tuple[Tensor, Tensor] | None:
-        """Return latents `(n, d)` and class probabilities, `(n, classes)`, of all together."""
-        said = [
-            (h.latents, h.probabilities) for h in self.heard.values() if h.probabilities is not None
+        """Return latents `(n, d)` and class probabilities `(n, classes)` of all neighbours."""
+        given = [
+            (r.latents, r.probabilities)
+            for r in self.received.values()
+            if r.probabilities is not None
         ]
-        if not said:
+        if not given:
             return None
-        latents, probabilities = zip(*said, strict=True)
+        latents, probabilities = zip(*given, strict=True)
         return torch.cat(latents), torch.cat(probabilities)
 
     def state(self) -> dict[str, Any]:
-        """Return all of it."""
-        return {"round": self.round, "heard": {j: asdict(heard) for j, heard in self.heard.items()}}
+        return {"round": self.round, "received": {j: asdict(r) for j, r in self.received.items()}}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LastExchange:
-        """Return what such a state tells."""
-        return cls(state["round"], {j: Received(**heard) for j, heard in state["heard"].items()})
+        return cls(state["round"], {j: Received(**r) for j, r in state["received"].items()})

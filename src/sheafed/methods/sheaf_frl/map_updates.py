@@ -9,15 +9,13 @@ from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
+from sheafed.methods.sheaf_frl.round_messages import in_frame
 from sheafed.transport.message import Message
-
-IN_FRAME = "fitted"
-"""The field that tells whether latents are in the frame that the receiver reads them in."""
 
 
 @dataclass
-class MapFits:
-    """The fits of one agent's ends.
+class MapUpdates:
+    """The updates of the maps at one agent's endpoints.
 
     Args:
         policy: when, and from what; its rounds are those with an exchange.
@@ -50,16 +48,16 @@ class MapFits:
         endpoints: Mapping[str, EdgeEndpoint],
         messages: Mapping[str, Message],
         own: Tensor,
-        everything: Tensor | None,
+        own_all: Tensor | None,
     ) -> None:
-        """Refit the ends of those who have sent something, if it is time.
+        """Refit the endpoints of the edges on which something arrived, if a fit is due.
 
         Args:
-            round: which.
-            ends: of all edges.
-            messages: what has arrived.
+            round: the current one.
+            endpoints: of all edges.
+            messages: what arrived.
             own: the own white latents of this round's pilots, as neighbours know them.
-            everything: of all pilots, if they were sent.
+            own_all: of all pilots, if they were sent.
         """
         number = self.number(round)
         for j, message in messages.items():
@@ -72,8 +70,8 @@ class MapFits:
                 continue
             if j in self.running:
                 endpoint.fit(self.running[j], number)
-            elif everything is not None:
-                endpoint.fit(endpoint.cross(everything, message.tensors["all"]), number)
+            elif own_all is not None:
+                endpoint.fit(endpoint.cross(own_all, message.tensors["all"]), number)
             else:
                 endpoint.fit(endpoint.cross(own, received), number)
 
@@ -82,8 +80,3 @@ class MapFits:
         if self.policy.source == "running":
             decay = self.policy.decay
             self.running[neighbour] = cross / (1 - decay) if decay < 1 else cross
-
-
-def in_frame(message: Message) -> bool:
-    """Whether the receiver of latents can read them."""
-    return message.fields.get(IN_FRAME) is True
