@@ -107,7 +107,7 @@ def test_an_agent_with_nothing_to_train_takes_no_step(method) -> None:
     after = weights_of(agents)
     assert all(torch.equal(v, after["a"][k]) for k, v in before["a"].items())
     assert [a.steps for a in agents] == [0, 5, 0]
-    assert torch.equal(agents[0].state()["noise"], noise)
+    assert torch.equal(agents[0].state()["rng_state"], noise)
 
 
 def test_its_pilots_are_encoded_once() -> None:
