@@ -13,7 +13,7 @@ from sheafed.methods import FedMuscle, Method
 from sheafed.methods.node import Node
 from sheafed.pilots.policies import UniformPilots
 from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.transport.message import Message
+from sheafed.transport import Barrier, Message
 from tests.helpers.rounds import misalignments
 from tests.helpers.small_federations import (
     MessageRecorder,
@@ -140,7 +140,7 @@ def test_maps_after_training_are_fitted_over_the_channel() -> None:
     quiet, noisy = (network(NonCooperative(channel=c)) for c in (None, Channel(snr_db=6)))
     wires = [run_rounds(nodes, 1) for nodes in (quiet, noisy)]
     for nodes, recorder in zip((quiet, noisy), wires, strict=True):
-        fit_post_hoc_maps(nodes, recorder.transport, 0)
+        fit_post_hoc_maps(nodes, Barrier(recorder.transport), 0)
     clean, arrived = (sent(recorder, "alignment") for recorder in wires)
     assert len(arrived) == 6
     for key, message in arrived.items():

@@ -15,8 +15,7 @@ from sheafed.linalg.procrustes import procrustes
 from sheafed.linalg.whitening import zca
 from sheafed.methods.node import Node
 from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.transport import LocalTransport
-from sheafed.transport.message import Message
+from sheafed.transport import Barrier, LocalTransport, Message
 from tests.helpers.rounds import handshake
 from tests.helpers.small_federations import (
     MessageRecorder,
@@ -42,7 +41,7 @@ def network(
     ]
     nodes = nodes_of(agents, EDGES, NonCooperative(whitening=whitening, shrinkage=SHRINKAGE))
     recorder = run_rounds(nodes, 4)
-    fit_post_hoc_maps(nodes, recorder.transport, 3)
+    fit_post_hoc_maps(nodes, Barrier(recorder.transport), 3)
     return nodes, recorder.transport
 
 
@@ -173,7 +172,7 @@ def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
         shared = pilots().to(agents[0].parameters[0].dtype)
         nodes = nodes_of(agents, EDGES, NonCooperative(), shared)
         recorder = run_rounds(nodes, 2, MessageRecorder(nodes, drop=lost))
-        fit_post_hoc_maps(nodes, recorder.transport, 1)
+        fit_post_hoc_maps(nodes, Barrier(recorder.transport), 1)
         assert torch.equal(nodes["b"].endpoints["a"].map.float(), torch.eye(8, 5))
         assert torch.equal(nodes["b"].endpoints["c"].map, nodes["c"].endpoints["b"].map)
         evaluate_locally(nodes)
@@ -210,7 +209,7 @@ def test_bad_pilots_name_agent_and_round() -> None:
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], NonCooperative(), shared)
     recorder = run_rounds(nodes, 3)  # training does not need them
     with pytest.raises(NonFiniteError, match=r"agent 'a', round 2: .* 1 non-finite of .* clean"):
-        fit_post_hoc_maps(nodes, recorder.transport, 2)
+        fit_post_hoc_maps(nodes, Barrier(recorder.transport), 2)
 
 
 def test_different_methods_do_not_shake_hands() -> None:
@@ -234,7 +233,7 @@ def test_agents_without_head_or_test_data_are_not_evaluated_but_aligned() -> Non
     before = copy.deepcopy(untested.head.weight)
     nodes = nodes_of([headless, untested, agent("c", 6)], EDGES, NonCooperative())
     recorder = run_rounds(nodes, 2)
-    fit_post_hoc_maps(nodes, recorder.transport, 1)
+    fit_post_hoc_maps(nodes, Barrier(recorder.transport), 1)
     found = evaluate_locally(nodes)
     assert set(found.private) == {"c"}
     assert set(found.communication) == {("a", "b"), ("c", "b")}

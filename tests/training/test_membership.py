@@ -333,7 +333,7 @@ def test_a_newcomer_of_another_modality() -> None:
         run.join(blind(), ["a"])
     with pytest.raises(InputError, match=r"have ids, those of agent 'n' have none"):
         run.join(blind(), ["a"], pilots=seen[:, :2].numpy())
-    with pytest.raises(InputError, match=r"not sensed 1 of the 24 pilots, '0' among them"):
+    with pytest.raises(InputError, match=r"lacks 1 of the 24 pilots, '0' among them"):
         run.join(blind(), ["a"], pilots=PilotSet({"n": seen[1:, :2]}, ids[1:]))
     run.join(blind(), ["a"], pilots=PilotSet({"n": seen[:, :2].flip(0)}, ids[::-1]))
     assert torch.equal(run.pilots.of("n"), seen[:, :2])  # paired by id, not by row
