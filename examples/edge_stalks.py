@@ -1,4 +1,4 @@
-"""Edge stalks smaller than the latents: what is understood against what is sent.
+"""Edge stalks smaller than the latents: communication accuracy against bytes.
 
 Three agents with latents of 24, 40 and 32 numbers train with Sheaf-FRL, as in the paper and with
 distillation. Over each edge only projections to `edge_dim` dimensions are sent; the last rows
@@ -26,25 +26,28 @@ def choices(distillation):
     return compressed | {"standard": sheafed.SheafFRL(distillation=distillation), "strict": strict}
 
 
-def bytes_per_round(run):
+def bytes_per_round(network):
     return (
-        sum(row.payload_bytes for row in run.history.ledger.rows() if row.kind == "round")
-        / run.history.rounds
+        sum(row.payload_bytes for row in network.history.ledger.rows() if row.kind == "round")
+        / network.history.rounds
     )
 
 
-def draw(runs, path):
+def draw(networks, path):
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for name, (colour, marker) in STYLES.items():
-        heights = [accuracy(runs[name, e]) for e in EDGE_DIMS]
-        sent = [bytes_per_round(runs[name, e]) / 1024 for e in EDGE_DIMS]
+        heights = [accuracy(networks[name, e]) for e in EDGE_DIMS]
+        sent = [bytes_per_round(networks[name, e]) / 1024 for e in EDGE_DIMS]
         for ax, places in zip(panels, (EDGE_DIMS, sent), strict=True):
             ax.plot(places, heights, color=colour, marker=marker, label=name)
         for protocol, style in (("standard", "-"), ("strict", ":")):
             label = {"label": f"{name}, {protocol}"}
-            panels[0].axhline(accuracy(runs[name, protocol]), color=colour, ls=style, lw=0.9)
-            point = bytes_per_round(runs[name, protocol]) / 1024, accuracy(runs[name, protocol])
+            panels[0].axhline(accuracy(networks[name, protocol]), color=colour, ls=style, lw=0.9)
+            point = (
+                bytes_per_round(networks[name, protocol]) / 1024,
+                accuracy(networks[name, protocol]),
+            )
             face = colour if protocol == "standard" else "white"
             panels[1].plot(*point, marker="D", ls="", color=colour, mfc=face, **label)
     panels[0].set(xlabel="dimension of the edge stalks", ylabel="communication accuracy")
@@ -57,23 +60,26 @@ def draw(runs, path):
     figure.savefig(path, dpi=140)
 
 
-def accuracy(run):
-    return run.history.last["communication_accuracy"]
+def accuracy(network):
+    return network.history.last["communication_accuracy"]
 
 
 def main(out=Path("out/edge_stalks"), epochs=12, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     headings = ("method", "edge stalk", "bytes a round", "private", "communication")
     table = Table(*headings, title=f"Edge stalks, {epochs} epochs, seed {seed}")
-    runs = {}
+    networks = {}
     for name, distillation in zip(STYLES, (None, sheafed.Distillation()), strict=True):
         for stalk, method in choices(distillation).items():
-            run = runs[name, stalk] = train(method, seed, epochs)
-            figures = (f"{run.history.last['private_accuracy']:.3f}", f"{accuracy(run):.3f}")
-            table.add_row(name, str(stalk), f"{bytes_per_round(run):.0f}", *figures)
-    draw(runs, out / "edge_stalks.png")
+            network = networks[name, stalk] = train(method, seed, epochs)
+            figures = (
+                f"{network.history.last['private_accuracy']:.3f}",
+                f"{accuracy(network):.3f}",
+            )
+            table.add_row(name, str(stalk), f"{bytes_per_round(network):.0f}", *figures)
+    draw(networks, out / "edge_stalks.png")
     Console().print(table, f"picture: {out / 'edge_stalks.png'}", sep="\n")
-    return runs
+    return networks
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Five heterogeneous agents on scikit-learn's digits: alone, with Sheaf-FRL, and with distillation.
 
 Each agent has its own architecture and latent size, and mostly sees its own few classes. The same
-agents, data and pilots are trained three times; the table and the picture show who understands
-whom in the end.
+agents, data and pilots are trained three times; the table and the picture show how well each agent
+classifies what another one encoded.
 """
 
 import argparse
@@ -53,13 +53,15 @@ def train(method, seed, epochs):
     )
 
 
-def draw(runs, path):
-    """Draw who understands whom: private accuracy on the diagonal, empty where no edge is."""
+def draw(networks, path):
+    """Draw communication accuracy, with private accuracy on the diagonal, empty without an edge."""
     names = list(TARGETS)
-    figure, axes = plt.subplots(1, len(runs), figsize=(4 * len(runs), 4.2), layout="constrained")
-    for ax, (title, run) in zip(axes, runs.items(), strict=True):
-        known = run.history.evaluation.communication | {
-            (n, n): a for n, a in run.history.evaluation.private.items()
+    figure, axes = plt.subplots(
+        1, len(networks), figsize=(4 * len(networks), 4.2), layout="constrained"
+    )
+    for ax, (title, network) in zip(axes, networks.items(), strict=True):
+        known = network.history.evaluation.communication | {
+            (n, n): a for n, a in network.history.evaluation.private.items()
         }
         matrix = np.array([[known.get((s, r), np.nan) for r in names] for s in names])
         ax.imshow(matrix, vmin=0, vmax=1, cmap="cividis")
@@ -76,18 +78,18 @@ def draw(runs, path):
 
 def main(out=Path("out/demo"), epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
-    runs = {name: train(method, seed, epochs) for name, method in METHODS.items()}
+    networks = {name: train(method, seed, epochs) for name, method in METHODS.items()}
     table = Table(title=f"Five agents, digits, label shift 0.7, {epochs} epochs, seed {seed}")
-    for heading in ("method", "private", "after communication", "oracle_accuracy", "MiB sent"):
+    for heading in ("method", "private", "after communication", "oracle", "MiB sent"):
         table.add_column(heading)
-    for name, run in runs.items():
+    for name, network in networks.items():
         keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
-        sent = run.history.ledger.bytes_sent() / 2**20
-        table.add_row(name, *(f"{run.history.last[key]:.3f}" for key in keys), f"{sent:.1f}")
-    Console().print(table, "ceiling: the receiver encodes the sender's images itself", sep="\n")
-    draw(runs, out / "who_understands_whom.png")
+        sent = network.history.ledger.bytes_sent() / 2**20
+        table.add_row(name, *(f"{network.history.last[key]:.3f}" for key in keys), f"{sent:.1f}")
+    Console().print(table, "oracle: the receiver encodes the sender's images itself", sep="\n")
+    draw(networks, out / "who_understands_whom.png")
     print(f"picture: {out / 'who_understands_whom.png'}")
-    return runs
+    return networks
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A network learns to be understood by encoders that nobody may change.
+"""A trained encoder that its neighbours, whose encoders are frozen, can read.
 
 PCA and random Fourier features of scikit-learn and a convolutional network that was trained
-elsewhere are frozen: only their maps, and the heads on top of them, are fitted. Ada is the one
-agent whose encoder learns. Sheaf-FRL pulls it towards the three; without, it is aligned after
+elsewhere are frozen: only their maps and the heads on top of them are fitted. Ada is the one agent
+whose encoder is trained. Sheaf-FRL pulls it towards the three; without, it is aligned after
 training.
 """
 
@@ -18,9 +18,8 @@ from torch import nn
 
 import sheafed
 from sheafed import graphs
-from sheafed.datasets.partitions import hold_out, iid, stratified_split
-from sheafed.models import mlp
-from sheafed.models.adapters import ScikitEncoder
+from sheafed.datasets import partitions
+from sheafed.models import adapters, mlp
 from three_agents import cnn
 
 NAMES = ["ada", "pca", "fourier", "network"]
@@ -28,7 +27,7 @@ METHODS = {"jointly": sheafed.SheafFRL(), "post hoc": sheafed.NonCooperative()}
 
 
 def train_elsewhere(encoder, head, images, labels, epochs=30):
-    """Train a network as anybody would, long before it meets the others."""
+    """Train a network without any of this, long before it joins the others."""
     model = nn.Sequential(encoder, head)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(epochs):
@@ -44,10 +43,10 @@ def build(seed):
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
     generator = torch.Generator().manual_seed(seed)
-    pilots, rest = hold_out(len(images), 0.15, generator)
+    pilots, rest = partitions.hold_out(len(images), 0.15, generator)
     data = {}
-    for name, rows in iid(labels[rest], NAMES, generator).items():
-        parts = stratified_split(labels[rest[rows]], (0.5, 0.2, 0.3), generator)
+    for name, rows in partitions.iid(labels[rest], NAMES, generator).items():
+        parts = partitions.stratified_split(labels[rest[rows]], (0.5, 0.2, 0.3), generator)
         samples = ((images[rest[rows[p]]], labels[rest[rows[p]]]) for p in parts)
         data[name] = dict(zip(("train", "validation", "test"), samples, strict=True))
     seen = {name: samples["train"][0].numpy() for name, samples in data.items()}
@@ -56,8 +55,8 @@ def build(seed):
     fourier = RBFSampler(gamma="scale", n_components=48, random_state=seed).fit(seen["fourier"])
     modules = {
         "ada": (mlp((96, 24), inputs=(64,)), nn.Linear(24, 10)),
-        "pca": (ScikitEncoder(pca), nn.Linear(16, 10)),
-        "fourier": (ScikitEncoder(fourier), nn.Linear(48, 10)),
+        "pca": (adapters.ScikitEncoder(pca), nn.Linear(16, 10)),
+        "fourier": (adapters.ScikitEncoder(fourier), nn.Linear(48, 10)),
         "network": train_elsewhere(cnn(12, 32), nn.Linear(32, 10), *data["network"]["train"]),
     }
     agents = [
@@ -68,26 +67,26 @@ def build(seed):
 
 def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
-    runs = {}
+    networks = {}
     for name, method in METHODS.items():
         agents, pilots = build(seed)
         star = graphs.star(NAMES)
         options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
-        runs[name] = sheafed.train(agents, star, method, pilots, **options)
+        networks[name] = sheafed.train(agents, star, method, pilots, **options)
     table = Table(title=f"Ada learns, the others are frozen; accuracy on test data, seed {seed}")
-    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle_accuracy"):
+    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle"):
         table.add_column(heading)
-    for name, run in runs.items():
-        found = run.history.evaluation
+    for name, network in networks.items():
+        found = network.history.evaluation
         table.add_section()
         for other in NAMES[1:]:
             read = found.communication["ada", other], found.communication[other, "ada"]
             figures = (found.private[other], *read, found.oracle["ada", other])
             table.add_row(f"{other}, {name}", *(f"{figure:.3f}" for figure in figures))
-    Console().print(table, "ceiling: the neighbour encodes Ada's images itself", sep="\n")
-    for name, run in runs.items():
-        print(f"Ada's private accuracy {name}: {run.history.evaluation.private['ada']:.3f}")
-    return runs
+    Console().print(table, "oracle: the neighbour encodes Ada's images itself", sep="\n")
+    for name, network in networks.items():
+        print(f"Ada's private accuracy {name}: {network.history.evaluation.private['ada']:.3f}")
+    return networks
 
 
 if __name__ == "__main__":

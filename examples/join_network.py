@@ -1,14 +1,14 @@
-"""A fourth agent joins three that have trained together: understood at once, better after a while.
+"""A fourth agent joins three that have trained together: readable at once, better after a while.
 
-It has trained alone, on digits of its own, and then joins by its latents of the pilots: nobody
-trains for that. Then it trains on, half as long as before, while the others rest and not a bit of
-theirs changes; or all four train on. The table says how well the neighbours read what the newcomer
-sends, how well it reads what they send, its own accuracy, and that of the others on their own and
-each other's digits.
+It has trained alone, on its own digits, and then joins by its latents of the pilots, without any
+training. Then it trains on, half as long as before, while not a bit of the others changes; or all
+four train on. The table shows how well the neighbours read what the new agent sends, how well it
+reads what they send, its own accuracy, and that of the others on their own and each other's digits.
 """
 
 import argparse
 import copy
+from statistics import fmean as mean
 
 import torch
 from rich.console import Console
@@ -16,7 +16,6 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
-from sheafed.evaluation.result import mean
 from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
@@ -44,28 +43,28 @@ def train(agents, edges, method, pilots, epochs, seed):
 
 
 def figures(evaluation):
-    """Return how well the newcomer is read, how well it reads, and how the others do."""
-    said = evaluation.communication
+    """Return how well the new agent is read, how well it reads, and how the others do."""
+    received = evaluation.communication
     others = evaluation.without("dee")
     return {
-        "is read": mean(v for (sender, _), v in said.items() if sender == "dee"),
-        "reads": mean(v for (_, receiver), v in said.items() if receiver == "dee"),
+        "is read": mean(v for (sender, _), v in received.items() if sender == "dee"),
+        "reads": mean(v for (_, receiver), v in received.items() if receiver == "dee"),
         "private": evaluation.private["dee"],
         "others": mean([*others.communication.values(), *others.private.values()]),
     }
 
 
 def let_join(method, seed, epochs):
-    """Return the figures after joining, after the newcomer has trained on, and after all have."""
+    """Return the figures after joining, after the new agent trained on, and after all did."""
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": cnn(16, 40), "cy": mlp(96, 32), "dee": mlp(64, 28)}
     (*three, dee), pilots = build(TARGETS, encoders, seed)
-    run = train(three, graphs.ring(["ada", "bo", "cy"]), method, pilots, epochs, seed)
+    network = train(three, graphs.ring(["ada", "bo", "cy"]), method, pilots, epochs, seed)
     train([dee], [], sheafed.NonCooperative(), pilots, epochs, seed)
     found = {}
     for stage, options in STAGES.items():
-        here, newcomer = copy.deepcopy((run, dee))  # each stage starts from the same
-        here.join(newcomer, list(run.nodes), **options(epochs))
+        here, new_agent = copy.deepcopy((network, dee))  # each stage starts from the same
+        here.join(new_agent, list(network.nodes), **options(epochs))
         found[stage] = figures(here.history.evaluation)
     return found
 
@@ -73,8 +72,8 @@ def let_join(method, seed, epochs):
 def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     found = {name: let_join(method, seed, epochs) for name, method in METHODS.items()}
-    table = Table(title=f"A newcomer to three agents, digits, {epochs} epochs, seed {seed}")
-    for heading in ("method", "newcomer has", "is read", "reads", "private", "others"):
+    table = Table(title=f"A new agent joins three, digits, {epochs} epochs, seed {seed}")
+    for heading in ("method", "the new agent", "is read", "reads", "private", "others"):
         table.add_column(heading)
     for name, stages in found.items():
         for stage, values in stages.items():

@@ -1,9 +1,9 @@
-"""An agent without a single label is understood by neighbours that have some.
+"""The latents of an agent without labels, classified by neighbours that have some.
 
 Ada has images alone, so it has no head. It learns by autoencoding, VICReg or SimCLR, and sends
 its latents to Bo and Cy, whose heads classify them. Trained jointly, by Sheaf-FRL, it is compared
-with itself trained apart and aligned afterwards, and with linear probes on its latents, which do
-get its labels: what the latents hold, for a reader that knows them.
+with itself trained apart and aligned afterwards, and with linear probes on its latents, which are
+fitted to its labels: an upper bound for a linear reader.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import sheafed
-from sheafed.agents.objectives import Autoencoding, SimCLR, VICReg
-from sheafed.datasets.partitions import hold_out, iid, stratified_split
+from sheafed.agents import objectives
+from sheafed.datasets import partitions
 from sheafed.models import decoder, head, mlp
 
 SHAPE, LATENT = (1, 8, 8), 32
 OBJECTIVES = {
-    "autoencoding": lambda: Autoencoding(decoder(LATENT, SHAPE)),
-    "VICReg": lambda: VICReg(mlp((128, 128), inputs=(LATENT,))),
-    "SimCLR": lambda: SimCLR(mlp((64, 32), inputs=(LATENT,))),
+    "autoencoding": lambda: objectives.Autoencoding(decoder(LATENT, SHAPE)),
+    "VICReg": lambda: objectives.VICReg(mlp((128, 128), inputs=(LATENT,))),
+    "SimCLR": lambda: objectives.SimCLR(mlp((64, 32), inputs=(LATENT,))),
 }
 METHODS = {"jointly": sheafed.SheafFRL(), "post hoc": sheafed.NonCooperative()}
 
@@ -44,10 +44,10 @@ def build(objective, seed):
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float().reshape(-1, *SHAPE)
     generator = torch.Generator().manual_seed(seed)
-    pilots, rest = hold_out(len(images), 0.15, generator)
+    pilots, rest = partitions.hold_out(len(images), 0.15, generator)
     data = {}
-    for name, rows in iid(labels[rest], ["ada", "bo", "cy"], generator).items():
-        parts = stratified_split(labels[rest[rows]], (0.5, 0.2, 0.3), generator)
+    for name, rows in partitions.iid(labels[rest], ["ada", "bo", "cy"], generator).items():
+        parts = partitions.stratified_split(labels[rest[rows]], (0.5, 0.2, 0.3), generator)
         samples = ((images[rest[rows[p]]], labels[rest[rows[p]]]) for p in parts)
         data[name] = dict(zip(("train", "validation", "test"), samples, strict=True))
     inputs, hidden = data["ada"]["train"]
@@ -62,26 +62,25 @@ def build(objective, seed):
 
 
 def measure(objective, method, seed, epochs):
-    """Return how often Ada is understood, and how well a linear probe of its latents does."""
+    """Return the accuracy of the neighbours, and of a linear probe, on Ada's latents."""
     agents, pilots, labels = build(objective, seed)
     edges = [("ada", "bo"), ("ada", "cy"), ("bo", "cy")]
-    run = sheafed.train(
+    network = sheafed.train(
         agents, edges, method, pilots, epochs=epochs, seed=seed, evaluate_every=epochs
     )
-    ada = run.agents["ada"]
-    understood = (
-        sum(run.history.evaluation.communication["ada", receiver] for receiver in ("bo", "cy")) / 2
-    )
+    ada = network.agents["ada"]
+    communication = network.history.evaluation.communication
+    accuracy = (communication["ada", "bo"] + communication["ada", "cy"]) / 2
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
     probe.fit(ada.encode_samples(ada.data.train)[0].numpy(), labels.numpy())
     latents, targets = ada.encode_samples(ada.data.test)
-    return understood, probe.score(latents.numpy(), targets.numpy())
+    return accuracy, probe.score(latents.numpy(), targets.numpy())
 
 
 def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     table = Table(title=f"Ada has no labels: accuracy on its test data, seed {seed}")
-    columns = ("understood {}", "probe with labels, {}")
+    columns = ("neighbours, {}", "probe, {}")
     for heading in ("Ada learns by", *(c.format(m) for c in columns for m in METHODS)):
         table.add_column(heading)
     found = {}

@@ -1,9 +1,9 @@
 """Four agents that sense the same digits differently: pixels, frequencies, profiles and slopes.
 
 Their inputs have different shapes, so they have different encoders, and none could read another's
-inputs. What they share are 270 pilots, each seen by all in their own way and paired by its id.
-The table says how well each does alone, and when it sends its latents to the neighbour that is
-best informed: the one with the best accuracy on its own validation data.
+inputs. They share 270 pilots, sensed by each in its modality and paired by their ids. The table
+compares each agent alone with sending its latents to the best informed neighbour: the one with the
+best accuracy on its own validation data.
 """
 
 import argparse
@@ -14,8 +14,7 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
-from sheafed.datasets import load, modalities
-from sheafed.datasets.partitions import hold_out, iid, stratified_split
+from sheafed.datasets import load, modalities, partitions
 from sheafed.evaluation import evaluate_locally
 from sheafed.models import cnn, head, mlp
 from sheafed.training import ProgressBar
@@ -37,12 +36,12 @@ def build(seed):
     """Return agents with a quarter of the digits each, and the pilots as each of them sees them."""
     digits = load("digits")
     generator = torch.Generator().manual_seed(seed)
-    pilots, rest = hold_out(len(digits), 0.15, generator)
-    shares = iid(digits.labels[rest], list(SENSES), generator)
+    pilots, rest = partitions.hold_out(len(digits), 0.15, generator)
+    shares = partitions.iid(digits.labels[rest], list(SENSES), generator)
     agents = []
     for name, (view, encoder, widths) in SENSES.items():
         mine = rest[shares[name]]
-        parts = stratified_split(digits.labels[mine], (0.6, 0.2, 0.2), generator)
+        parts = partitions.stratified_split(digits.labels[mine], (0.6, 0.2, 0.2), generator)
         seen = ((view(digits.inputs[mine[p]]), digits.labels[mine[p]]) for p in parts)
         data = dict(zip(("train", "validation", "test"), seen, strict=True))
         model = encoder(widths, inputs=data["train"][0].shape[1:])
@@ -67,25 +66,25 @@ def train(method, seed, epochs):
     )
 
 
-def best_informed(run):
+def best_informed(network):
     """Return for each agent its best neighbour, by validation data alone."""
-    private = evaluate_locally(run.nodes, "validation").private
-    return {name: max(node.neighbours, key=private.get) for name, node in run.nodes.items()}
+    private = evaluate_locally(network.nodes, "validation").private
+    return {name: max(node.neighbours, key=private.get) for name, node in network.nodes.items()}
 
 
 def main(epochs=60, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
-    runs = {name: train(method, seed, epochs) for name, method in METHODS.items()}
+    networks = {name: train(method, seed, epochs) for name, method in METHODS.items()}
     table = Table(title=f"Accuracy on an agent's own test digits, {epochs} epochs, seed {seed}")
     for heading in ("method", "sender", "alone", "best-informed", "which classifies"):
         table.add_column(heading)
-    for method, run in runs.items():
-        for sender, receiver in best_informed(run).items():
-            heard = run.history.evaluation.communication[sender, receiver]
-            alone = run.history.evaluation.private[sender]
-            table.add_row(method, sender, f"{alone:.3f}", receiver, f"{heard:.3f}")
+    for method, network in networks.items():
+        for sender, receiver in best_informed(network).items():
+            received = network.history.evaluation.communication[sender, receiver]
+            alone = network.history.evaluation.private[sender]
+            table.add_row(method, sender, f"{alone:.3f}", receiver, f"{received:.3f}")
     Console().print(table)
-    return runs
+    return networks
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Agents that talk over noisy links: how much noise, coarseness and loss understanding survives.
+"""Noisy links: communication accuracy against noise, quantisation and erasures.
 
 Three agents are trained alone, and with the standard and strict protocols of Sheaf-FRL, and then
-transmit latents over all kinds of links. Dashed: the pilots crossed the same link in training.
+transmit latents over several kinds of links. Dashed: the pilots crossed the same link in training.
 """
 
 import argparse
@@ -25,7 +25,7 @@ AXES = {
     "bits": ("bits per coordinate", (1, 2, 3, 4, 6, 8), (1,)),
     "erasure": ("fraction of coordinates lost", (0.1, 0.3, 0.5, 0.7, 0.9), ()),
 }
-"""What is varied: its name, its values at inference, and those that training is repeated for."""
+"""For each option its label, its values at inference, and those to repeat the training with."""
 METHODS = {
     "alone": sheafed.NonCooperative(),
     "standard": sheafed.SheafFRL(distillation=sheafed.Distillation()),
@@ -42,20 +42,20 @@ def train(method, seed, epochs):
     return sheafed.train(agents, graphs.ring(list(TARGETS)), method, pilots, **options)
 
 
-def understood(run, channel):
+def accuracy_over(network, channel):
     """Return the communication accuracy on test data over another channel."""
-    for node in run.nodes.values():
+    for node in network.nodes.values():
         node.channel = channel
-    return evaluate_locally(run.nodes, oracle=False).summary()["communication_accuracy"]
+    return evaluate_locally(network.nodes, oracle=False).summary()["communication_accuracy"]
 
 
 def measure(method, seed, epochs):
-    """Return accuracies by (what varies, whether training was disturbed too, value)."""
-    run = train(method, seed, epochs)
-    found = {("perfect", False, 0): run.history.last["communication_accuracy"]}
+    """Return accuracies by (option, whether training had the noise too, value)."""
+    network = train(method, seed, epochs)
+    found = {("perfect", False, 0): network.history.last["communication_accuracy"]}
     for axis, (_, values, retrained) in AXES.items():
         for x in values:
-            found[axis, False, x] = understood(run, Channel(**{axis: x}))
+            found[axis, False, x] = accuracy_over(network, Channel(**{axis: x}))
         for x in retrained:
             noisy = train(replace(method, channel=Channel(**{axis: x})), seed, epochs)
             found[axis, True, x] = noisy.history.last["communication_accuracy"]

@@ -1,7 +1,7 @@
 """Attacks on what agents transmit, and the effect of noise on the pilots.
 
 Three agents train on digits. An attacker that knows the pilots, as every agent does, then learns to
-turn ada's latents back into images, and tries to tell which images an agent was trained on.
+turn Ada's latents back into images, and infers which images an agent was trained on.
 """
 
 import argparse
@@ -26,7 +26,7 @@ for e in (64, 16, 4):  # noise averages out over rounds, so maps should remember
 
 
 def train(method, seed, epochs):
-    """Return the run, ada's pilots as observed on both edges, and a classifier of images."""
+    """Return the network, ada's pilots as observed on both edges, and a classifier of images."""
     torch.manual_seed(seed)
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
@@ -41,17 +41,21 @@ def train(method, seed, epochs):
     spies = [privacy.Eavesdropper("ada", j) for j in ("bo", "cy")]
     wire = LocalTransport(list(SIZES), tap=lambda data: [spy(data) for spy in spies])
     options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed, "transport": wire}
-    run = sheafed.train(agents, combinations(SIZES, 2), method, images[pilots], **options)
+    network = sheafed.train(agents, combinations(SIZES, 2), method, images[pilots], **options)
     classifier = LogisticRegression(max_iter=1000).fit(images[spare], labels[spare])
-    return run, [spy.pilot_latents(run.nodes["ada"]) for spy in spies], classifier
+    return network, [spy.pilot_latents(network.nodes["ada"]) for spy in spies], classifier
 
 
-def attack(run, observed, classifier, noise=None):
+def attack(network, observed, classifier, noise=None):
     """Return the communication accuracy, and the success of the attacks."""
-    ada, bo, labels = run.nodes["ada"], run.nodes["bo"], run.agents["ada"].data.test.targets
+    ada, bo, labels = (
+        network.nodes["ada"],
+        network.nodes["bo"],
+        network.agents["ada"].data.test.targets,
+    )
     spied = privacy.invert_as_eavesdropper(ada, "bo", observed, noise=noise)
     read = privacy.invert_as_neighbour(ada, bo, noise=noise)
-    nodes = run.nodes.values()
+    nodes = network.nodes.values()
     accuracies = [privacy.communication_accuracy(*pair, noise) for pair in permutations(nodes, 2)]
     by_latents = [privacy.membership_from_latents(n, n.neighbours[0], noise=noise) for n in nodes]
     by_probabilities = [privacy.membership_from_probabilities(node) for node in nodes]
@@ -71,19 +75,19 @@ def main(epochs=30, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     rows = {}
     for name, method in METHODS.items():
-        run, (to_bo, to_cy), classifier = train(method, seed, epochs)
-        rows[name] = attack(run, to_bo, classifier)
+        network, (to_bo, to_cy), classifier = train(method, seed, epochs)
+        rows[name] = attack(network, to_bo, classifier)
         if name == "strict":  # the attacker observes the edge to cy, not the one to bo
-            rows["strict, other edge"] = attack(run, to_cy, classifier)
+            rows["strict, other edge"] = attack(network, to_cy, classifier)
         if name == "epsilon 64":  # and if private latents were noised like pilots?
-            rows["epsilon 64 on all"] = attack(run, to_bo, classifier, method.noise)
-        if loss := privacy.privacy_loss(run.nodes["ada"], run.history.rounds):
+            rows["epsilon 64 on all"] = attack(network, to_bo, classifier, method.noise)
+        if loss := privacy.privacy_loss(network.nodes["ada"], network.history.rounds):
             print(f"{name}: a pilot {loss.pilot:.0f}, the agent {loss.agent:.0f} in all")
     table = rich.table.Table("", *rows["standard"])
     for name, row in rows.items():
         table.add_row(name, *(f"{value:.3f}" for value in row.values()))
     rich.print(table)
-    test = run.agents["ada"].data.test
+    test = network.agents["ada"].data.test
     print(f"recognised in the images themselves: {classifier.score(test.inputs, test.targets):.3f}")
     return rows
 

@@ -1,8 +1,8 @@
-"""Three agents that differ in data, architecture and latent size learn to understand each other.
+"""Three agents that differ in data, architecture and latent size read each other's latents.
 
 A small and a larger convolutional network and a fully connected one, each with its own share of
-scikit-learn's digits, train with Sheaf-FRL. Run it, then change it: any torch module, optimiser
-or objective will do.
+scikit-learn's digits, train with Sheaf-FRL. Any torch module, optimiser
+or objective can be used instead.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import nn
 
 import sheafed
 from sheafed import graphs
-from sheafed.datasets.partitions import hold_out, label_shift, stratified_split
+from sheafed.datasets import partitions
 from sheafed.training import ProgressBar, summarise
 
 TARGETS = {"ada": [0, 1, 2, 3, 4], "bo": [3, 4, 5, 6, 7], "cy": [6, 7, 8, 9, 0]}
@@ -44,12 +44,12 @@ def build(targets, encoders, seed, shift=0.7, **options):
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     images = (images / 16).float()
     generator = torch.Generator().manual_seed(seed)
-    pilots, rest = hold_out(len(images), 0.15, generator)
-    shares = label_shift(labels[rest], targets, shift, generator)
+    pilots, rest = partitions.hold_out(len(images), 0.15, generator)
+    shares = partitions.label_shift(labels[rest], targets, shift, generator)
     agents = []
     for name, encoder in encoders.items():
         mine = rest[shares[name]]
-        parts = stratified_split(labels[mine], (0.6, 0.2, 0.2), generator)
+        parts = partitions.stratified_split(labels[mine], (0.6, 0.2, 0.2), generator)
         samples = ((images[mine[rows]], labels[mine[rows]]) for rows in parts)
         data = dict(zip(("train", "validation", "test"), samples, strict=True))
         latent = encoder[-1].out_features
@@ -64,7 +64,7 @@ def main(out=None, epochs=60, seed=0):
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": cnn(16, 40), "cy": mlp(96, 32)}
     agents, pilots = build(TARGETS, encoders, seed)
-    run = sheafed.train(
+    network = sheafed.train(
         agents,
         graphs.ring(list(TARGETS)),
         sheafed.SheafFRL(distillation=sheafed.Distillation()),
@@ -76,16 +76,17 @@ def main(out=None, epochs=60, seed=0):
         callbacks=[ProgressBar()],
     )
     table = Table(title="Accuracy on the agents' own test data")
-    for heading in ("sender", "receiver", "after communication", "oracle_accuracy", "misalignment"):
+    for heading in ("sender", "receiver", "after communication", "oracle", "misalignment"):
         table.add_column(heading)
-    for edge in summarise(run)["edges"]:
+    for edge in summarise(network)["edges"]:
         figures = ("communication_accuracy", "oracle_accuracy", "misalignment")
         table.add_row(edge["sender"], edge["receiver"], *(f"{edge[f]:.3f}" for f in figures))
     Console().print(table)
-    for name, accuracy in run.history.evaluation.private.items():
+    for name, accuracy in network.history.evaluation.private.items():
         print(f"{name}: private accuracy {accuracy:.3f}")
-    print(f"{run.history.ledger.bytes_sent() / 2**20:.1f} MiB sent; no weight, label or image was")
-    return run
+    sent = network.history.ledger.bytes_sent() / 2**20
+    print(f"{sent:.1f} MiB sent: latents and class probabilities of pilots, nothing else")
+    return network
 
 
 if __name__ == "__main__":
