@@ -51,7 +51,7 @@ def write_config(path: Path, epochs: int, seed: int) -> None:
 
 
 def wait_for_round(network: LocalLauncher, round: int) -> None:
-    while network.under_way:
+    while network.running:
         statuses = network.statuses()
         if len(statuses) == 8 and max(s.round for s in statuses.values()) >= round:
             return
@@ -70,7 +70,7 @@ def disturb(network: LocalLauncher, total: int, chance: random.Random) -> dict[s
         print(f"round {int(moment * total)} of {total}: {action} {name}", flush=True)
         if action == "kill":
             network.send_signal(signal.SIGKILL, name)
-            network.running[name].wait()
+            network.processes[name].wait()
             kept[name] = load_checkpoint(network.out / name / "checkpoint.safetensors")["metrics"]
             time.sleep(RESTART_SECONDS)
             network.start(name)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -6,6 +8,22 @@ import torch
 def one_thread():
     """Small matrices lose time to threads, and bitwise comparisons want one order of sums."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of one authority for all agents and relays of the tests."""
+    from tests.helpers.certificates import write_certificates
+
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def foreign_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of the same names by an authority that is not trusted."""
+    from tests.helpers.certificates import write_certificates
+
+    return write_certificates(tmp_path_factory.mktemp("foreign"))
 
 
 @pytest.fixture

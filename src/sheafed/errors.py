@@ -1,7 +1,7 @@
 """Every error and warning that `sheafed` raises on purpose.
 
-An error says what was given, what was expected and what to do. All errors derive from
-`SheafedError`; those about arguments are `ValueError`s too, so ordinary handlers catch them.
+The message of an error states what was given, what was expected and what to do. All errors derive
+from `SheafedError`; those about arguments are `ValueError`s too, so ordinary handlers catch them.
 """
 
 
@@ -10,7 +10,7 @@ class SheafedError(Exception):
 
 
 class InputError(SheafedError, ValueError):
-    """An argument cannot be used."""
+    """An argument is invalid."""
 
 
 class ShapeError(InputError):
@@ -30,27 +30,27 @@ class DtypeError(InputError):
 
 
 class ManifoldError(InputError):
-    """A matrix that must have orthonormal columns does not."""
+    """The columns of a matrix are not orthonormal."""
 
 
 class SingularCovarianceError(InputError):
-    """A covariance cannot be inverted: some direction has no variance."""
+    """A covariance is singular: some direction has no variance."""
 
 
 class RankError(InputError):
-    """A matrix does not have the rank that an operation needs."""
+    """The rank of a matrix is too low for an operation."""
 
 
 class LatentSizeError(ShapeError):
-    """An encoder does not give latents `(n, d)` of one fixed size d."""
+    """An encoder does not return latents `(n, d)` of one fixed size d."""
 
 
 class GraphError(InputError):
-    """A graph cannot be used."""
+    """A graph is invalid."""
 
 
 class DisconnectedGraphError(GraphError):
-    """Some agents cannot reach each other."""
+    """A graph is not connected."""
 
 
 class UnknownAgentError(GraphError, KeyError):
@@ -77,15 +77,15 @@ class MessageError(SheafedError):
 
 
 class ConfigError(InputError):
-    """A configuration has a key or a value that cannot be used."""
+    """A configuration has an unknown key or an invalid value."""
 
 
 class SweepError(SheafedError):
-    """Some runs of a sweep cannot be made."""
+    """Some runs of a sweep failed, or cannot be started."""
 
 
 class BenchError(SheafedError):
-    """Something cannot be measured."""
+    """A benchmark cannot be run."""
 
 
 class HandshakeError(SheafedError):
@@ -93,11 +93,11 @@ class HandshakeError(SheafedError):
 
 
 class RunExistsError(SheafedError):
-    """A directory already holds a run, which would be overwritten."""
+    """A directory already holds a run, which must not be overwritten."""
 
 
-class MissingPartError(SheafedError, ImportError):
-    """An optional part is not installed."""
+class MissingDependencyError(SheafedError, ImportError):
+    """An optional dependency is not installed."""
 
 
 class TransportClosedError(SheafedError):
@@ -105,11 +105,11 @@ class TransportClosedError(SheafedError):
 
 
 class ClusterError(SheafedError):
-    """The processes of a cluster cannot work together."""
+    """The processes of a cluster cannot connect, or do not run in step."""
 
 
 class LostRankError(ClusterError):
-    """Another process of the cluster has ended, or does not answer."""
+    """Another process of a cluster has ended, or does not answer."""
 
 
 class NetworkError(SheafedError):
@@ -145,11 +145,11 @@ class SourceError(DataError):
 
 
 class ReportError(SheafedError):
-    """A directory cannot be reported on, or a report cannot be written."""
+    """A directory holds no run to report, or a report cannot be written."""
 
 
 class SheafedWarning(UserWarning):
-    """The base of every warning given on purpose."""
+    """The base of every warning issued on purpose."""
 
 
 class IllConditionedWarning(SheafedWarning):

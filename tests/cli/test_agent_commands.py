@@ -1,15 +1,9 @@
 import signal
-import subprocess
 import sys
 
 import pytest
 
 FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
-
-
-def test_importing_sheafed_does_not_import_zenoh():
-    code = "import sys, sheafed.cli; sys.exit(bool({'zenoh', 'cryptography'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -21,7 +15,7 @@ def test_importing_sheafed_does_not_import_zenoh():
         ["certs", "r", "ada"],
     ],
 )
-def test_without_the_packages_each_command_says_how_to_get_them(
+def test_without_the_packages_each_command_names_the_extra(
     run, monkeypatch, tmp_path, command
 ):
     for name in [n for n in sys.modules if n.startswith("sheafed.transport.zenoh.certificates")]:
@@ -34,7 +28,7 @@ def test_without_the_packages_each_command_says_how_to_get_them(
     assert not (tmp_path / "r").exists()
 
 
-def test_certs_makes_files_for_all(run, tmp_path):
+def test_certs_writes_files_for_all_names(run, tmp_path):
     code, printed, _ = run("certs", "c", "ada", "bo", "--host", "edge.example")
     assert code == 0
     assert "ada, bo" in printed
@@ -54,7 +48,7 @@ def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
         "agent", "digits", "--name", "ada", "--out", "r", *own, "c/nothing.pem"
     )
     assert code == 2
-    assert "c/nothing.pem, is not there" in complaint
+    assert "no file c/nothing.pem for the authority" in complaint
 
 
 def test_a_damaged_secret_is_named(run, tmp_path):
@@ -65,11 +59,11 @@ def test_a_damaged_secret_is_named(run, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     code, _, complaint = run("agent", "digits", "--name", "ada", "--out", "r", *own)
     assert code == 2
-    assert "r/secret holds '' instead of a number; restore it" in complaint
+    assert "r/secret must hold a number, got ''; restore it" in complaint
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_up_overwrites_nothing(run, tmp_path):
+def test_up_does_not_overwrite_a_directory(run, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "precious").write_text("x")
     code, _, complaint = run("network", "up", "digits", "--out", "r")

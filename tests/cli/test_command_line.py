@@ -4,7 +4,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-SLOW = ("sklearn", "matplotlib", "optuna", "transformers", "torch._dynamo")
+SLOW = ("sklearn", "matplotlib", "optuna", "transformers", "torch._dynamo", "zenoh", "cryptography")
 """A second or so each; loaded where they are needed."""
 
 

@@ -1,8 +1,8 @@
-"""GlooGroup of a real group that do what they are told: distributed_rank.py STORE SOCKET...
+"""Ranks 1 and up of a Gloo group, driven over sockets: python -m tests.helpers.gloo_rank STORE FD...
 
-Rank 0 is elsewhere; each socket is that of another one, forked where torch is loaded. A line that
-it receives is `[command, arguments]` in JSON, it answers with `{"value", "error", "logs"}`. Bytes
-are in base64, messages are what the codec makes of them. Pickle is out of order here.
+Each rank is forked after torch is loaded and has one of the sockets. It reads lines
+`[command, arguments]` in JSON and answers each with `{"value", "error", "logs"}`. Bytes are base64,
+messages are encoded by the codec. Pickle is forbidden.
 """
 
 import base64
@@ -19,8 +19,7 @@ import torch
 from torch.distributed import FileStore
 
 from sheafed.errors import SheafedError
-from sheafed.transport import GlooGroup, GlooTransport, decode, encode
-from sheafed.transport.message import Message
+from sheafed.transport import GlooGroup, GlooTransport, Message, decode, encode
 from tests.helpers import pickling
 from tests.helpers.messages import same_message, tensor_of
 
@@ -41,19 +40,19 @@ def topology(kind: str, size: int) -> list[tuple[str, str]]:
     return line if kind == "line" else [*line, (names[-1], names[0])]
 
 
-def talk(
-    ranks: GlooGroup, edges: list[tuple[str, str]], placement: dict[str, int], rounds: int
+def exchange(
+    group: GlooGroup, edges: list[tuple[str, str]], placement: dict[str, int], rounds: int
 ) -> dict[str, int]:
-    """Let everybody send or keep silent, in rounds; return the messages and bytes sent here."""
-    transport = GlooTransport(ranks, placement, edges)
-    here = [name for name, home in placement.items() if home == ranks.rank]
+    """Send and check the messages of this rank's agents; return their number and bytes."""
+    transport = GlooTransport(group, placement, edges)
+    local = [name for name, rank in placement.items() if rank == group.rank]
     for round in range(rounds):
-        for name in here:
-            transport.send(m for m in said(edges, round) if m.sender == name)
-        transport.barrier(round, "talk")
-        for name in here:
-            expected = {m.sender: m for m in said(edges, round) if m.receiver == name}
-            received = transport.receive(name, round, "talk", list(placement))
+        for name in local:
+            transport.send(m for m in planned_messages(edges, round) if m.sender == name)
+        transport.barrier(round, "plan")
+        for name in local:
+            expected = {m.sender: m for m in planned_messages(edges, round) if m.receiver == name}
+            received = transport.receive(name, round, "plan", list(placement))
             assert received.keys() == expected.keys(), (round, name, received.keys())
             assert all(same_message(received[s], m) for s, m in expected.items())
     assert not transport.rejected
@@ -61,25 +60,25 @@ def talk(
     return {"messages": len(transport.ledger), "bytes": transport.ledger.bytes_sent()}
 
 
-def said(edges: list[tuple[str, str]], round: int) -> Iterator[Message]:
-    """Yield what is said in a round: a third is silence, and some is too long for any buffer."""
+def planned_messages(edges: list[tuple[str, str]], round: int) -> Iterator[Message]:
+    """Yield the messages of a round: a third are absent, some are larger than any buffer."""
     for number, (sender, receiver) in enumerate(e for pair in edges for e in (pair, pair[::-1])):
         if (round + number) % 3:
             size = 100_000 if (round + number) % 7 == 0 else 10
             tensors = {"x": tensor_of(torch.float32, size, seed=number)}
-            yield Message("talk", round, sender, receiver, tensors)
+            yield Message("plan", round, sender, receiver, tensors)
 
 
 class Rank:
     """The commands."""
 
-    def __init__(self, ranks: GlooGroup) -> None:
-        self.ranks = ranks
-        self.transport = GlooTransport(ranks, {}, [])
+    def __init__(self, group: GlooGroup) -> None:
+        self.group = group
+        self.transport = GlooTransport(group, {}, [])
 
     def new(self, placement: dict[str, int]) -> None:
-        self.ranks.placement = placement
-        self.transport = GlooTransport(self.ranks, placement, list(combinations(placement, 2)))
+        self.group.placement = placement
+        self.transport = GlooTransport(self.group, placement, list(combinations(placement, 2)))
 
     def send(self, data: str) -> None:
         self.transport.send([decode(to_bytes(data))])
@@ -103,11 +102,13 @@ class Rank:
     def pid(self) -> int:
         return os.getpid()
 
-    def talk(self, kind: str, size: int, placement: dict[str, int], rounds: int) -> dict[str, int]:
-        return talk(self.ranks, topology(kind, size), placement, rounds)
+    def exchange(
+        self, kind: str, size: int, placement: dict[str, int], rounds: int
+    ) -> dict[str, int]:
+        return exchange(self.group, topology(kind, size), placement, rounds)
 
 
-class Logs(logging.Handler):
+class LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[tuple[int, str]] = []
@@ -116,20 +117,20 @@ class Logs(logging.Handler):
         self.lines.append((record.levelno, record.getMessage()))
 
 
-def serve(here: Rank, lines: TextIO) -> None:
-    logs = Logs()
+def serve(rank: Rank, lines: TextIO) -> None:
+    logs = LogLines()
     logging.getLogger("sheafed.transport").addHandler(logs)
     for line in lines:
         command, arguments = json.loads(line)
         answer: dict[str, Any] = {"error": None, "value": None}
         try:
-            answer["value"] = getattr(here, command)(*arguments)
+            answer["value"] = getattr(rank, command)(*arguments)
         except SheafedError as problem:
             answer["error"] = [type(problem).__name__, str(problem)]
         answer["logs"] = logs.lines
         print(json.dumps(answer), file=lines, flush=True)
         logs.lines.clear()
-    here.ranks.close()
+    rank.group.close()
 
 
 if __name__ == "__main__":
@@ -138,12 +139,12 @@ if __name__ == "__main__":
     store, *descriptors = sys.argv[1:]
     sockets = [socket.socket(fileno=int(descriptor)) for descriptor in descriptors]
     size = 1 + len(sockets)
-    for rank, mine in enumerate(sockets, start=1):
+    for number, mine in enumerate(sockets, start=1):
         if os.fork() == 0:
             for other in sockets:
                 if other is not mine:
                     other.close()
-            serve(Rank(GlooGroup(FileStore(store, size), rank, size)), mine.makefile("rw"))
+            serve(Rank(GlooGroup(FileStore(store, size), number, size)), mine.makefile("rw"))
             os._exit(0)
     for mine in sockets:
         mine.close()

@@ -1,9 +1,12 @@
-"""Sessions that obey no access control and no limit of their own, as an attacker's do not."""
+"""Zenoh sessions without access control and limits of their own, as an attacker's."""
+
+from typing import Any
 
 import zenoh
 
-from sheafed.transport.zenoh.credentials import Credentials
-from sheafed.transport.zenoh.settings import Mode, key, open_session, settings
+from sheafed.transport.zenoh import Credentials
+from sheafed.transport.zenoh.access_control import key
+from sheafed.transport.zenoh.settings import Mode, open_session, session_settings
 from sheafed.transport.zenoh.transport import MESSAGES
 from tests.helpers.zenoh_peers import await_that
 
@@ -11,15 +14,21 @@ from tests.helpers.zenoh_peers import await_that
 def intruder(
     endpoint: str, credentials: Credentials, batch: int = 65535, mode: Mode = "peer"
 ) -> zenoh.Session:
-    """Dial an agent or a relay.
+    """Connect to an agent or a relay.
 
     Args:
         endpoint: where it listens.
-        credentials: what is shown to it.
-        batch: the bytes of the largest piece in which a message goes over the link.
-        mode: "client" for one that is to be carried by a relay.
+        credentials: of the attacker.
+        batch: bytes of the largest piece in which a message goes over the link.
+        mode: "client" to be served by a relay.
     """
-    chosen = settings(
+    return open_session(intruder_settings(endpoint, credentials, batch, mode))
+
+
+def intruder_settings(
+    endpoint: str, credentials: Credentials, batch: int = 65535, mode: Mode = "peer"
+) -> dict[str, Any]:
+    settings = session_settings(
         mode,
         listen=[],
         connect=[endpoint],
@@ -28,19 +37,21 @@ def intruder(
         limit=1 << 30,
         lease=5,
     )
-    chosen["transport"]["link"]["tx"]["batch_size"] = batch
-    return open_session(chosen)
+    settings["transport"]["link"]["tx"]["batch_size"] = batch
+    return settings
 
 
-def await_ears(session: zenoh.Session, sender: str, receiver: str, seconds: float = 20) -> None:
-    """Wait until what is put reaches its receiver, whose subscription follows its link."""
+def await_subscriber(
+    session: zenoh.Session, sender: str, receiver: str, seconds: float = 20
+) -> None:
+    """Wait until published bytes reach the receiver, whose subscription follows its link."""
     publisher = session.declare_publisher(key("default", sender, receiver, MESSAGES))
     await_that(lambda: publisher.matching_status.matching, seconds)
     publisher.undeclare()
 
 
-def put(session: zenoh.Session, sender: str, receiver: str, data: bytes, channel: str) -> None:
-    """Say something under any name, and wait until the link has taken it."""
+def publish(session: zenoh.Session, sender: str, receiver: str, data: bytes, channel: str) -> None:
+    """Publish bytes under any sender's name; block until the link has taken them."""
     session.put(
         key("default", sender, receiver, channel),
         data,

@@ -1,23 +1,23 @@
-"""Messages to send in the tests of codec and exchanges."""
+"""Messages for the tests of codec and transports."""
 
 import torch
 from torch import Tensor
 
+from sheafed.transport import Message
 from sheafed.transport.header import DTYPES
-from sheafed.transport.message import Message
 
 
 def tensor_of(dtype: torch.dtype, *shape: int, seed: int = 0) -> Tensor:
-    """Any bit pattern that the type can have, NaN included."""
-    stream = torch.Generator().manual_seed(seed)
+    """Return random bits, which may be NaN, as a tensor."""
+    generator = torch.Generator().manual_seed(seed)
     count = int(torch.tensor(shape).prod()) * dtype.itemsize
     top = 2 if dtype is torch.bool else 256
-    raw = torch.randint(top, (count,), dtype=torch.uint8, generator=stream)
+    raw = torch.randint(top, (count,), dtype=torch.uint8, generator=generator)
     return raw.view(dtype).view(shape)
 
 
 def every_tensor() -> dict[str, Tensor]:
-    """Every type as a matrix, as an empty matrix and without dimensions."""
+    """Return a matrix, an empty matrix and a scalar of every dtype."""
     return {
         f"{name} {shape}": tensor_of(dtype, *shape, seed=seed)
         for seed, (name, dtype) in enumerate(DTYPES.items())
@@ -33,7 +33,7 @@ def message(
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equality that takes NaN and the sign of zero seriously."""
+    """Compare bits: NaN equals itself, 0 and -0 differ."""
     raw = [x.detach().contiguous().reshape(-1).view(torch.uint8) for x in (one, other)]
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(*raw)
 

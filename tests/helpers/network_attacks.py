@@ -1,4 +1,4 @@
-"""What an attacker does to one agent of a network of processes for as long as it runs."""
+"""Attacks on one agent of a network of processes, for as long as it runs."""
 
 import random
 import threading
@@ -9,49 +9,46 @@ from dataclasses import replace
 from pathlib import Path
 
 from sheafed.errors import MessageError
-from sheafed.network.launcher import CERTIFICATES, LocalLauncher
-from sheafed.transport import encode
-from sheafed.transport.codec import decode
-from sheafed.transport.zenoh.certificates import make_certificates
-from sheafed.transport.zenoh.credentials import credentials_in
+from sheafed.network.launcher import LocalLauncher
+from sheafed.transport import decode, encode
+from sheafed.transport.zenoh import credentials_in
 from sheafed.transport.zenoh.transport import ANNOUNCEMENTS, MESSAGES
-from tests.helpers.intruders import await_ears, intruder, put
+from tests.helpers.certificates import UNKNOWN
+from tests.helpers.intruders import await_subscriber, intruder, publish
 from tests.helpers.messages import message
-
-STRANGER = "stranger"
-"""Has a certificate of the authority and is no neighbour."""
 
 
 @contextmanager
-def under_attack(agents: LocalLauncher, victim: str, neighbour: str, place: Path) -> Iterator[None]:
-    """Dial the victim without being entitled to, and flood it under a neighbour's certificate.
+def under_attack(
+    launcher: LocalLauncher, victim: str, neighbour: str, certificates: Path, foreign: Path
+) -> Iterator[None]:
+    """Connect to the victim without permission, and flood it under a neighbour's certificate.
 
     The flood has begun when the block is entered, and ends after it.
 
     Args:
-        agents: the network; the victim has been started.
-        victim: who is attacked.
+        launcher: the network; the victim has been started.
+        victim: the agent that is attacked.
         neighbour: a neighbour of the victim, whose certificate and name are used.
-        place: a directory for another authority.
+        certificates: of the authority that the victim trusts.
+        foreign: certificates of another authority.
     """
-    genuine = agents.out / CERTIFICATES
-    make_certificates(place, [neighbour])
-    forged = credentials_in(place, neighbour)
-    forged = replace(forged, authority=credentials_in(genuine, neighbour).authority)
-    where, over = agents.endpoints[victim], threading.Event()
+    trusted = credentials_in(certificates, neighbour)
+    forged = replace(credentials_in(foreign, neighbour), authority=trusted.authority)
+    endpoint, ended = launcher.endpoints[victim], threading.Event()
     with (
-        intruder(where, forged),
-        intruder(where, credentials_in(genuine, STRANGER)) as stranger,
-        intruder(where, credentials_in(genuine, neighbour)) as session,
+        intruder(endpoint, forged),
+        intruder(endpoint, credentials_in(certificates, UNKNOWN)) as unknown,
+        intruder(endpoint, trusted) as session,
     ):
-        await_ears(session, neighbour, victim, 60)
+        await_subscriber(session, neighbour, victim, 60)
 
         def flood() -> None:
             for channel, data in _invalid(neighbour, victim):
-                if over.is_set():
+                if ended.is_set():
                     return
-                put(session, neighbour, victim, data, channel)
-                put(stranger, neighbour, victim, data, channel)
+                publish(session, neighbour, victim, data, channel)
+                publish(unknown, neighbour, victim, data, channel)
                 time.sleep(0.005)
 
         thread = threading.Thread(target=flood)
@@ -59,21 +56,21 @@ def under_attack(agents: LocalLauncher, victim: str, neighbour: str, place: Path
         try:
             yield
         finally:
-            over.set()
+            ended.set()
             thread.join()
 
 
 def _invalid(sender: str, receiver: str) -> Iterator[tuple[str, bytes]]:
-    """Yield channels and bytes without end, none of which is a message from one to the other."""
-    chance = random.Random(0)
-    good = encode(message(0, sender, receiver, kind="round")).data
-    yield MESSAGES, encode(message(0, STRANGER, receiver, kind="round")).data
-    yield MESSAGES, encode(message(0, sender, STRANGER, kind="round")).data
-    yield "elsewhere", good
+    """Yield channels and bytes without end, none of which is a valid message."""
+    rng = random.Random(0)
+    valid = encode(message(0, sender, receiver, kind="round")).data
+    yield MESSAGES, encode(message(0, UNKNOWN, receiver, kind="round")).data
+    yield MESSAGES, encode(message(0, sender, UNKNOWN, kind="round")).data
+    yield "elsewhere", valid
     while True:
-        data = bytearray(good[: chance.randrange(1, len(good))] if chance.random() < 0.5 else good)
-        data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        data = bytearray(valid[: rng.randrange(1, len(valid))] if rng.random() < 0.5 else valid)
+        data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
         try:
             decode(bytes(data))
         except MessageError:
-            yield chance.choice([MESSAGES, ANNOUNCEMENTS]), bytes(data)
+            yield rng.choice([MESSAGES, ANNOUNCEMENTS]), bytes(data)

@@ -1,4 +1,4 @@
-"""What every exchange must do: inherit `TransportContract`, say how one is made, get the suite."""
+"""What every transport must do: inherit `TransportContract`, implement `make`, get the suite."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from sheafed.errors import InputError, MessageError, TransportClosedError, UnknownAgentError
-from sheafed.transport import Transport, encode
-from sheafed.transport.message import Message, Scalar
+from sheafed.transport import Message, Transport, encode
+from sheafed.transport.message import Scalar
 from tests.helpers import pickling
 from tests.helpers.messages import every_tensor, message, same_message, tensor_of
 
@@ -19,15 +19,15 @@ NAMES = ("a", "b", "c")
 
 class TransportContract(ABC):
     capacity: ClassVar[int] = 64
-    """How many messages of a sender a receiver keeps unread."""
+    """The unread messages per sender that a receiver keeps."""
 
     @abstractmethod
     def make(self, names: Collection[str]) -> Transport:
-        """Return a new exchange between agents that are all here."""
+        """Return a new transport between agents, all of which can be used from here."""
 
     @abstractmethod
     def inject(self, transport: Transport, receiver: str, data: bytes) -> None:
-        """Let bytes arrive at `receiver` as if a stranger had sent them."""
+        """Let any bytes arrive at `receiver`."""
 
     def barrier(self, transport: Transport) -> None:
         """Wait until what was sent has arrived."""
@@ -43,7 +43,7 @@ class TransportContract(ABC):
         transport.send(messages)
         self.barrier(transport)
 
-    def test_delivers_every_type_and_shape_bit_by_bit(self, transport: Transport) -> None:
+    def test_delivers_every_dtype_and_shape_bit_for_bit(self, transport: Transport) -> None:
         fields: dict[str, Scalar] = {
             "text": "π\n",
             "int": -(2**63),
@@ -74,7 +74,7 @@ class TransportContract(ABC):
         assert torch.equal(received, latents)
         assert not received.requires_grad
 
-    def test_sorts_senders_by_name_whatever_the_order_of_arrival(
+    def test_sorts_by_sender_whatever_the_order_of_arrival(
         self, transport: Transport
     ) -> None:
         self.send(transport, message(sender="c"), message(sender="a"))
@@ -92,7 +92,7 @@ class TransportContract(ABC):
             received = transport.receive(expected.receiver, expected.round, expected.kind, ["a"])
             assert same_message(received["a"], expected)
 
-    def test_what_has_not_come_is_absent(self, transport: Transport) -> None:
+    def test_missing_messages_are_absent(self, transport: Transport) -> None:
         self.send(transport, message(sender="a"))
         assert list(transport.receive("b", 0, "latents", ["a", "c"])) == ["a"]
         assert transport.receive("b", 1, "latents", ["a", "c"]) == {}
@@ -103,12 +103,12 @@ class TransportContract(ABC):
         assert transport.receive("b", 0, "latents", ["a"])
         assert transport.receive("b", 0, "latents", ["a"]) == {}
 
-    def test_senders_that_are_not_asked_for_wait(self, transport: Transport) -> None:
+    def test_messages_of_other_senders_stay_unread(self, transport: Transport) -> None:
         self.send(transport, message(sender="a"), message(sender="c"))
         assert list(transport.receive("b", 0, "latents", ["c"])) == ["c"]
         assert list(transport.receive("b", 0, "latents", ["a"])) == ["a"]
 
-    def test_of_duplicates_the_first_counts(self, transport: Transport) -> None:
+    def test_the_first_of_duplicates_counts(self, transport: Transport) -> None:
         first, second = message(seed=1), message(seed=2)
         self.send(transport, first)
         self.send(transport, second)
@@ -125,15 +125,15 @@ class TransportContract(ABC):
         assert transport.receive("b", 2, "latents", ["a"]) == {}
         assert transport.rejected == {"late": 2}
 
-    def test_one_receiver_may_be_rounds_ahead_of_another(self, transport: Transport) -> None:
+    def test_receivers_may_be_in_different_rounds(self, transport: Transport) -> None:
         transport.receive("b", 5, "latents", ["a"])
         self.send(transport, message(round=1, receiver="c"))
         assert list(transport.receive("c", 1, "latents", ["a"])) == ["a"]
         assert not transport.rejected
 
-    def test_rounds_do_not_go_back(self, transport: Transport) -> None:
+    def test_rounds_cannot_decrease(self, transport: Transport) -> None:
         transport.receive("b", 5, "latents", ["a"])
-        with pytest.raises(InputError, match=r"b has received in round 5 .* round 4 now"):
+        with pytest.raises(InputError, match=r"b has received messages of round 5, .* for round 4;"):
             transport.receive("b", 4, "latents", ["a"])
 
     @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ class TransportContract(ABC):
             (b"\x80\x05K\x01. a pickle", "magic"),
             (encode(message()).data[:-1], "size"),
             (encode(message(receiver="c")).data, "receiver"),
-            (encode(message(sender="stranger")).data, "sender"),
+            (encode(message(sender="unknown")).data, "sender"),
         ],
     )
     def test_bad_messages_are_counted_logged_and_dropped(
@@ -162,7 +162,7 @@ class TransportContract(ABC):
 
     def test_unknown_agents_are_errors(self, transport: Transport) -> None:
         for unknown in (message(receiver="z"), message(sender="z")):
-            with pytest.raises(UnknownAgentError, match=r"'z' is not in .* \['a', 'b', 'c'\]"):
+            with pytest.raises(UnknownAgentError, match=r"unknown agent 'z'; .* \['a', 'b', 'c'\]"):
                 transport.send([unknown])
         for receiver, senders in [("z", ["a"]), ("a", ["b", "z"])]:
             with pytest.raises(UnknownAgentError, match="'z'"):
@@ -191,7 +191,7 @@ class TransportContract(ABC):
         assert transport.ledger.bytes_sent() == sum(len(encode(m).data) for m in sent)
         assert transport.ledger.payload_bytes() == payload
 
-    def test_neither_end_can_alter_the_tensors_of_the_other(self, transport: Transport) -> None:
+    def test_sender_and_receivers_share_no_memory(self, transport: Transport) -> None:
         latents = torch.zeros(3, 2)
         sent = Message("latents", 0, "a", "b", {"z": latents})
         self.send(transport, sent, replace(sent, receiver="c"))
@@ -208,7 +208,7 @@ class TransportContract(ABC):
         self.send(transport, Message("everything", 0, "a", "b", every_tensor(), {"x": 1}))
         assert transport.receive("b", 0, "everything", ["a"])
 
-    def test_a_receiver_that_does_not_read_is_not_flooded(self, transport: Transport) -> None:
+    def test_unread_messages_are_bounded(self, transport: Transport) -> None:
         total = self.capacity + 6
         for round in range(total):
             self.send(transport, message(round))
@@ -220,7 +220,7 @@ class TransportContract(ABC):
             )
         assert len(transport.ledger) == total
 
-    def test_what_others_do_not_read_holds_nobody_up(self, transport: Transport) -> None:
+    def test_unread_messages_of_one_receiver_do_not_delay_others(self, transport: Transport) -> None:
         for k in range(self.capacity + 16):
             self.send(transport, message(receiver="c", kind=f"{k}"))
         self.send(transport, message(sender="c"), message(sender="a"))
@@ -231,7 +231,7 @@ class TransportContract(ABC):
         self.send(transport, sent)
         assert same_message(transport.receive("b", 0, "weights", ["a"])["a"], sent)
 
-    def test_after_closing_only_the_counts_can_be_read(self, transport: Transport) -> None:
+    def test_after_close_only_the_counts_can_be_read(self, transport: Transport) -> None:
         self.inject(transport, "b", b"nonsense")
         self.send(transport, message())
         transport.receive("b", 0, "latents", ["a"])

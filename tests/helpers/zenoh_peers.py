@@ -1,4 +1,4 @@
-"""Several agents' exchanges in one process, over loopback with mutual TLS."""
+"""The Zenoh transports of several agents in one process, over loopback with mutual TLS."""
 
 import socket
 import time
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.errors import UnknownAgentError
-from sheafed.transport import Ledger
-from sheafed.transport.message import Message
-from sheafed.transport.zenoh.credentials import credentials_in
-from sheafed.transport.zenoh.transport import MESSAGES, ZenohTransport
+from sheafed.transport import Ledger, Message
+from sheafed.transport.zenoh import ZenohTransport, credentials_in
+from sheafed.transport.zenoh.transport import MESSAGES
 from tests.helpers.messages import message, same_message
 
 
@@ -24,7 +23,7 @@ def free_endpoint() -> str:
 def await_that(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, f"the condition did not hold within {seconds} s"
         time.sleep(0.002)
 
 
@@ -35,7 +34,7 @@ def connected(
     endpoints: dict[str, str] | None = None,
     **options: Any,
 ) -> dict[str, ZenohTransport]:
-    """Open one exchange per name, all joined unless edges are given, and wait for the links."""
+    """Open one transport per name, all linked unless edges are given, and wait for the links."""
     ordered = sorted(names)
     pairs = edges or [(i, j) for i in ordered for j in ordered if i < j]
     endpoints = endpoints or {name: free_endpoint() for name in ordered}
@@ -54,21 +53,21 @@ def connected(
     return peers
 
 
-def passed(peers: dict[str, ZenohTransport], sender: str, receiver: str, round: int = 0) -> bool:
-    """Send a message over the wire, wait for it, and compare."""
+def delivers(peers: dict[str, ZenohTransport], sender: str, receiver: str, round: int = 0) -> bool:
+    """Send a message over the link, wait for it, and compare."""
     sent, received = message(round, sender, receiver, seed=round), {}
     peers[sender].send([sent])
 
-    def came() -> bool:
+    def arrived() -> bool:
         received.update(peers[receiver].receive(receiver, round, "latents", [sender]))
         return bool(received)
 
-    await_that(came)
+    await_that(arrived)
     return same_message(received[sender], sent)
 
 
-class Together:
-    """The exchanges of some agents as one, as the contract wants it."""
+class CombinedPeers:
+    """The transports of several agents as one, for the contract."""
 
     def __init__(self, peers: dict[str, ZenohTransport], ledger: Ledger) -> None:
         self.peers, self.ledger, self.sent = peers, ledger, 0
@@ -79,16 +78,16 @@ class Together:
 
     def send(self, messages: Iterable[Message]) -> None:
         for one in messages:
-            self._of(one.sender).send([one])
+            self._peer(one.sender).send([one])
             self.sent += 1
 
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        return self._of(receiver).receive(receiver, round, kind, senders)
+        return self._peer(receiver).receive(receiver, round, kind, senders)
 
     def inject(self, receiver: str, data: bytes) -> None:
-        """Publish bytes under the own name of a neighbour, by what its certificate allows."""
+        """Publish bytes under a neighbour's own name, as its certificate allows."""
         sender = next(name for name in self.peers if name != receiver)
         self.peers[sender]._outbox.post(
             receiver, f"sheafed/default/{sender}/{receiver}/{MESSAGES}", data
@@ -96,15 +95,17 @@ class Together:
         self.sent += 1
 
     def barrier(self, round: int, kind: str) -> None:
-        await_that(lambda: sum(peer.arrivals.total() for peer in self.peers.values()) == self.sent)
+        await_that(
+            lambda: sum(peer.arrivals.total() for peer in self.peers.values()) == self.sent
+        )
 
     def close(self) -> None:
         for peer in self.peers.values():
             peer.close()
 
-    def _of(self, name: str) -> ZenohTransport:
+    def _peer(self, name: str) -> ZenohTransport:
         if name not in self.peers:
             raise UnknownAgentError(
-                f"{name!r} is not in this exchange; expected one of {sorted(self.peers)}"
+                f"unknown agent {name!r}; this transport has {sorted(self.peers)}"
             )
         return self.peers[name]

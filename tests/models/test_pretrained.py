@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed import Agent
-from sheafed.errors import InputError, MissingPartError, ShapeError
+from sheafed.errors import InputError, MissingDependencyError, ShapeError
 from sheafed.models.adapters import (
     HuggingFaceEncoder,
     ImageInputs,
@@ -167,7 +167,7 @@ def test_poolings() -> None:
 )
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, load, name) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingPartError, match=rf"{name}.* needs {library}.*sheafed\[pretrained\]"):
+    with pytest.raises(MissingDependencyError, match=rf"{name}.* needs {library}.*sheafed\[pretrained\]"):
         load(name)
 
 

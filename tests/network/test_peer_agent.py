@@ -24,7 +24,6 @@ from sheafed.network.peer_checkpoint import restore, save
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Network
 from sheafed.transport.message import Message
-from sheafed.transport.zenoh.certificates import make_certificates
 from sheafed.transport.zenoh.transport import ZenohTransport
 from tests.helpers.federations import CLASSES, METHODS, agents, pilots, samples, simple_agent
 from tests.helpers.messages import same_message
@@ -69,13 +68,6 @@ class Scripted:
     def speak(self, *rounds: int) -> None:
         for round in rounds:
             self.transport.send([self.words(round)])
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("certificates")
-    make_certificates(directory, ["ada", "bob"])
-    return directory
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Agents that are reached through a relay, and agents that are linked to some directly too."""
+"""Agents that are reached through a relay, also if they have direct links too."""
 
 import logging
 import signal
@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from sheafed.transport import encode
-from sheafed.transport.zenoh.certificates import make_certificates
-from sheafed.transport.zenoh.credentials import credentials_in
-from sheafed.transport.zenoh.relay import open_relay
-from sheafed.transport.zenoh.transport import MESSAGES, ZenohTransport
-from tests.helpers.intruders import intruder, put
+from sheafed.transport.zenoh import ZenohTransport, credentials_in, open_relay
+from sheafed.transport.zenoh.transport import MESSAGES
+from tests.helpers.intruders import intruder, publish
 from tests.helpers.messages import message
-from tests.helpers.zenoh_peers import await_that, free_endpoint, passed
+from tests.helpers.zenoh_peers import await_that, delivers, free_endpoint
 
 CONFIG = """
 [data]
@@ -32,27 +30,21 @@ widths = [8]
 """
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("certificates")
-    make_certificates(directory, ["a", "b", "c", "d", "relay"])
-    return directory
-
-
-@pytest.mark.parametrize("b_listens", [False, True], ids=["dials", "listens"])
-def test_a_relay_joins_those_who_dial_it_and_keeps_their_names_apart(
+@pytest.mark.parametrize("b_listens", [False, True], ids=["connects only", "listens"])
+def test_a_relay_forwards_between_agents_and_checks_their_names(
     certificates: Path, caplog: pytest.LogCaptureFixture, b_listens: bool
 ) -> None:
-    """b has a through the relay and, if it listens, d directly."""
+    """b reaches a through the relay and, if it listens, d directly."""
     caplog.set_level(logging.ERROR)
-    where, direct = free_endpoint(), free_endpoint()
+    endpoint, direct = free_endpoint(), free_endpoint()
     own = {name: credentials_in(certificates, name) for name in ("a", "b", "c", "d", "relay")}
-    relay = open_relay("abc", credentials=own["relay"], listen=[where])
-    relayed = {"connect": [where], "relays": ["relay"]}
+    relay = open_relay("abc", credentials=own["relay"], listen=[endpoint])
+    relayed = {"connect": [endpoint], "relays": ["relay"]}
     links = {
         "a": ("b", relayed),
         "b": ("acd" if b_listens else "ac", relayed | {"listen": [direct] if b_listens else []}),
-        "c": ("b", {"connect": [where]}),  # not told of the relay, so it hears nobody through it
+        # It does not name the relay, so it accepts nothing through it.
+        "c": ("b", {"connect": [endpoint]}),
     }
     if b_listens:
         links["d"] = ("b", {"connect": [direct]})
@@ -65,39 +57,39 @@ def test_a_relay_joins_those_who_dial_it_and_keeps_their_names_apart(
             for name, (others, options) in links.items()
         }
         await_that(lambda: "a" in peers["b"].present and "b" in peers["a"].present)
-        assert passed(peers, "a", "b")
-        assert passed(peers, "b", "a")
-        session = opened.enter_context(intruder(where, own["c"], mode="client"))
+        assert delivers(peers, "a", "b")
+        assert delivers(peers, "b", "a")
+        session = opened.enter_context(intruder(endpoint, own["c"], mode="client"))
         await_that(lambda: bool(session.info.links()))
-        put(session, "a", "b", encode(message(1, "a")).data, MESSAGES)
-        put(session, "c", "b", encode(message(1, "c")).data, MESSAGES)
-        await_that(lambda: peers["b"].arrivals["c"] == 1)  # under its own name it is heard
-        assert passed(peers, "a", "b", 2)
+        publish(session, "a", "b", encode(message(1, "a")).data, MESSAGES)
+        publish(session, "c", "b", encode(message(1, "c")).data, MESSAGES)
+        await_that(lambda: peers["b"].arrivals["c"] == 1)  # its own name is accepted
+        assert delivers(peers, "a", "b", 2)
         assert peers["b"].arrivals == {"a": 2, "c": 1}
         peers["b"].send([message(3, "b", "c")])
-        assert passed(peers, "b", "a", 3)
+        assert delivers(peers, "b", "a", 3)
         assert peers["c"].arrivals.total() == 0
         relay.close()
         await_that(lambda: not peers["b"].present & set("ac"))
         if b_listens:
-            assert passed(peers, "b", "d", 4)
-            assert passed(peers, "d", "b", 4)
-        relay = open_relay("abc", credentials=own["relay"], listen=[where])
+            assert delivers(peers, "b", "d", 4)
+            assert delivers(peers, "d", "b", 4)
+        relay = open_relay("abc", credentials=own["relay"], listen=[endpoint])
         await_that(lambda: "a" in peers["b"].present and "b" in peers["a"].present)
-        assert passed(peers, "a", "b", 5)
+        assert delivers(peers, "a", "b", 5)
 
 
-def test_the_relay_of_the_command_line_carries_until_it_is_interrupted(
+def test_the_relay_command_forwards_until_it_is_interrupted(
     certificates: Path, tmp_path: Path
 ) -> None:
-    config, where = tmp_path / "config.toml", free_endpoint()
+    config, endpoint = tmp_path / "config.toml", free_endpoint()
     config.write_text(CONFIG)
     own = {name: credentials_in(certificates, name) for name in ("a", "b", "relay")}
     shown = own["relay"]
-    command = [sys.executable, "-m", "sheafed", "relay", str(config), "--listen", where]
+    command = [sys.executable, "-m", "sheafed", "relay", str(config), "--listen", endpoint]
     command += ["--cert", str(shown.certificate), "--key", str(shown.key)]
     command += ["--ca", str(shown.authority)]
-    relayed = {"connect": [where], "relays": ["relay"]}
+    relayed = {"connect": [endpoint], "relays": ["relay"]}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay,
         ExitStack() as opened,
@@ -110,9 +102,9 @@ def test_the_relay_of_the_command_line_carries_until_it_is_interrupted(
             for name, other in ("ab", "ba")
         }
         assert relay.stdout is not None
-        assert relay.stdout.readline() == f"carrying messages of a, b on {where}\n"
+        assert relay.stdout.readline() == f"forwarding messages of a, b on {endpoint}\n"
         await_that(lambda: peers["a"].present == {"b"} and peers["b"].present == {"a"})
-        assert passed(peers, "a", "b")
-        assert passed(peers, "b", "a")
+        assert delivers(peers, "a", "b")
+        assert delivers(peers, "b", "a")
         relay.send_signal(signal.SIGINT)
         assert relay.wait(30) == 0

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from sheafed.errors import ConfigError, MissingPartError
+from sheafed.errors import ConfigError, MissingDependencyError
 from sheafed.sweep.search import Range, parse_range, search
 
 PENALTY = Range("method.penalty", 1e-5, 1.0)
@@ -72,7 +72,7 @@ def test_a_row_without_the_key_runs_once():
 
 def test_without_optuna(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'sheafed\[tune\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'sheafed\[tune\]'"):
         search((), 0, [PENALTY], 1, near_a_hundredth)
 
 

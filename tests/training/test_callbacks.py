@@ -12,7 +12,7 @@ import pytest
 import rich.progress
 from rich.console import Console
 
-from sheafed.errors import InputError, MissingPartError
+from sheafed.errors import InputError, MissingDependencyError
 from sheafed.methods import NonCooperative
 from sheafed.training import (
     Callback,
@@ -266,7 +266,7 @@ def test_progress_bar_is_put_away_after_an_error(screen: io.StringIO) -> None:
 
 def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'sheafed\[tensorboard\]'") as caught:
+    with pytest.raises(MissingDependencyError, match=r"pip install 'sheafed\[tensorboard\]'") as caught:
         TensorBoard(tmp_path)
     assert isinstance(caught.value, ImportError)
 

@@ -1,4 +1,4 @@
-"""Certificates, judged by Python's own TLS and not by what made them."""
+"""Certificates, checked by Python's own TLS and not by the library that made them."""
 
 import ssl
 import stat
@@ -8,8 +8,7 @@ import pytest
 
 from sheafed.errors import InputError
 from sheafed.transport.zenoh.certificates import check_common_name, make_certificates
-from sheafed.transport.zenoh.credentials import Credentials, credentials_in
-from sheafed.transport.zenoh.transport import ZenohTransport
+from sheafed.transport.zenoh import Credentials, ZenohTransport, credentials_in
 
 
 def context(purpose: int, own: Credentials) -> ssl.SSLContext:
@@ -21,7 +20,7 @@ def context(purpose: int, own: Credentials) -> ssl.SSLContext:
 
 
 def handshake(server: Credentials, client: Credentials, host: str) -> str:
-    """Return the name that the server learns of the client, in memory."""
+    """Return the name that the server reads in the client's certificate; in memory."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     near = context(ssl.PROTOCOL_TLS_SERVER, server).wrap_bio(up, down, server_side=True)
     far = context(ssl.PROTOCOL_TLS_CLIENT, client).wrap_bio(down, up, server_hostname=host)
@@ -37,7 +36,7 @@ def handshake(server: Credentials, client: Credentials, host: str) -> str:
     return dict(entry for rdn in certificate["subject"] for entry in rdn)["commonName"]
 
 
-def test_agents_recognise_each_other_by_name(tmp_path: Path) -> None:
+def test_agents_are_authenticated_by_name(tmp_path: Path) -> None:
     make_certificates(tmp_path, ["ada", "Bo b"], hosts=["edge.example", "10.1.2.3"])
     ada, bob = credentials_in(tmp_path, "ada"), credentials_in(tmp_path, "Bo b")
     for host in ("localhost", "127.0.0.1", "::1", "edge.example", "10.1.2.3"):
@@ -46,12 +45,10 @@ def test_agents_recognise_each_other_by_name(tmp_path: Path) -> None:
         handshake(ada, bob, "elsewhere.example")
 
 
-def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
-    for place in ("one", "two"):
-        make_certificates(tmp_path / place, ["ada", "bo"])
-    ada, bo = credentials_in(tmp_path / "one", "ada"), credentials_in(tmp_path / "two", "bo")
+def test_another_authority_is_not_trusted(certificates: Path, foreign_certificates: Path) -> None:
+    a, b = credentials_in(certificates, "a"), credentials_in(foreign_certificates, "b")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(ada, bo, "localhost")
+        handshake(a, b, "localhost")
 
 
 def test_agents_can_be_added_and_are_never_replaced(tmp_path: Path) -> None:
@@ -65,7 +62,7 @@ def test_agents_can_be_added_and_are_never_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lost", "left"),
     [
-        ("authority.key", "authority.key, which signs for"),
+        ("authority.key", "authority.key, the key of"),
         ("authority.pem", "authority.key exists"),
     ],
 )
@@ -84,13 +81,12 @@ def test_a_key_whose_certificate_is_missing_is_not_replaced(tmp_path: Path) -> N
         make_certificates(tmp_path, ["ada"])
 
 
-def test_an_agent_shows_the_certificate_of_its_own_name(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["ada", "bo"])
-    own = credentials_in(tmp_path, "ada")
-    with pytest.raises(InputError, match=r"ada\.pem is that of 'ada', .* this agent is 'bo'"):
-        ZenohTransport("bo", ["cy"], credentials=own).close()
+def test_the_common_name_must_be_the_name_of_the_agent(certificates: Path) -> None:
+    own = credentials_in(certificates, "ada")
+    with pytest.raises(InputError, match=r"ada\.pem has the common name 'ada', expected 'bob'"):
+        ZenohTransport("bob", ["c"], credentials=own).close()
     check_common_name(own.certificate, "ada")
-    with pytest.raises(InputError, match=r"ada\.key is no certificate in PEM format"):
+    with pytest.raises(InputError, match=r"ada\.key is not a certificate in PEM format"):
         check_common_name(own.key, "ada")
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sheafed.errors import MessageError
-from sheafed.transport import decode, encode
+from sheafed.transport import Message, decode, encode
 from sheafed.transport.header import DTYPES, MAX_JSON_BYTES
-from sheafed.transport.message import Message
 from tests.helpers.messages import every_tensor, message, same_bits, same_message, tensor_of
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
@@ -162,7 +161,7 @@ def test_a_big_endian_machine_writes_and_reads_the_same_bytes(
     ],
     ids=["complex", "float8", "sparse", "meta", "nine dimensions", "empty but vast", "vast"],
 )
-def test_what_decode_would_refuse_is_not_encoded(tensor: torch.Tensor, reason: str) -> None:
+def test_encode_refuses_what_decode_would_refuse(tensor: torch.Tensor, reason: str) -> None:
     with pytest.raises(MessageError, match=r"'z'.*got") as caught:
         encode(Message("x", 0, "a", "b", {"z": tensor}))
     assert caught.value.reason == reason
@@ -252,11 +251,11 @@ GOOD = encode(message()).data
         (forged(fields={"x": {}}), "fields"),
     ],
 )
-def test_everything_else_is_refused_with_its_reason(data: bytes, reason: str) -> None:
+def test_decode_refuses_everything_else_with_a_reason(data: bytes, reason: str) -> None:
     assert reason_of(data) == reason
 
 
-def test_the_forgery_itself_is_good() -> None:
+def test_the_unchanged_forgery_is_valid() -> None:
     assert decode(forged()).round == 7
 
 
@@ -293,7 +292,7 @@ def test_arbitrary_values_in_the_header(key: str, value: object, payload: bytes)
 
 @quick
 @given(st.lists(st.tuples(names, st.sampled_from(list(DTYPES)), st.lists(st.integers(0, 3)))))
-def test_arbitrary_announcements(tensors: list[tuple[str, str, list[int]]]) -> None:
+def test_arbitrary_lists_of_tensors(tensors: list[tuple[str, str, list[int]]]) -> None:
     survives(forged(bytes(8), tensors=tensors))
 
 

@@ -1,4 +1,4 @@
-"""The contract between real processes: this one is rank 0, three others are started."""
+"""The contract between four processes: this one is rank 0, three others are started."""
 
 import json
 import logging
@@ -18,9 +18,15 @@ from torch.distributed import FileStore
 
 from sheafed import errors
 from sheafed.errors import ClusterError, InputError, LostRankError
-from sheafed.transport import GlooGroup, Ledger, Transport, decode, encode
-from sheafed.transport.message import Message
-from tests.helpers.gloo_rank import Rank, said, talk, to_bytes, to_text, topology
+from sheafed.transport import GlooGroup, GlooTransport, Ledger, Message, Transport, decode, encode
+from tests.helpers.gloo_rank import (
+    Rank,
+    exchange,
+    planned_messages,
+    to_bytes,
+    to_text,
+    topology,
+)
 from tests.helpers.messages import message
 from tests.helpers.transport_contract import TransportContract
 
@@ -50,7 +56,7 @@ class Remote:
         return self.end()
 
 
-class ProcessGroup:
+class Ranks:
     """All four."""
 
     def __init__(self, here: Rank, others: list[Remote]) -> None:
@@ -72,7 +78,7 @@ class ProcessGroup:
 
 
 @pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessGroup]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     store = str(tmp_path_factory.mktemp("group") / "store")
     root = str(Path(__file__).parents[2])
     environment = {
@@ -92,47 +98,47 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessGroup]:
             there.close()
             stack.enter_context(here)
             others.append(Remote(stack.enter_context(here.makefile("rw"))))
-        ranks = GlooGroup(FileStore(store, SIZE), 0, SIZE)
-        stack.callback(ranks.close)
-        yield ProcessGroup(Rank(ranks), others)
+        group = GlooGroup(FileStore(store, SIZE), 0, SIZE)
+        stack.callback(group.close)
+        yield Ranks(Rank(group), others)
 
 
-class Everywhere:
-    """An exchange as one would see it who could be on all ranks at once."""
+class AllRanks:
+    """The transports of all ranks as one."""
 
-    def __init__(self, group: ProcessGroup, placement: dict[str, int]) -> None:
-        self.group, self.placement = group, placement
-        group.new(placement)
+    def __init__(self, ranks: Ranks, placement: dict[str, int]) -> None:
+        self.ranks, self.placement = ranks, placement
+        ranks.new(placement)
 
     def send(self, messages: Iterable[Message]) -> None:
         for each in messages:
-            home = self.placement.get(each.sender, 0)
-            if home:
-                self.group.others[home - 1].ask("send", to_text(encode(each).data))
+            rank = self.placement.get(each.sender, 0)
+            if rank:
+                self.ranks.others[rank - 1].ask("send", to_text(encode(each).data))
             else:
-                self.group.here.transport.send([each])
+                self.ranks.here.transport.send([each])
 
     def barrier(self, round: int, kind: str) -> None:
-        self.group.barrier(round, kind)
+        self.ranks.barrier(round, kind)
 
     def deliver(self, receiver: str, data: bytes) -> None:
-        home = self.placement[receiver]
-        if home:
-            self.group.others[home - 1].ask("deliver", receiver, to_text(data))
+        rank = self.placement[receiver]
+        if rank:
+            self.ranks.others[rank - 1].ask("deliver", receiver, to_text(data))
         else:
-            self.group.here.transport.deliver(receiver, data)
+            self.ranks.here.transport.deliver(receiver, data)
 
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        home = self.placement.get(receiver, 0)
-        if not home:
-            return self.group.here.transport.receive(receiver, round, kind, senders)
-        asked = self.group.others[home - 1].ask("receive", receiver, round, kind, sorted(senders))
+        rank = self.placement.get(receiver, 0)
+        if not rank:
+            return self.ranks.here.transport.receive(receiver, round, kind, senders)
+        asked = self.ranks.others[rank - 1].ask("receive", receiver, round, kind, sorted(senders))
         return {sender: decode(to_bytes(data)) for sender, data in asked.items()}
 
     def _counts(self) -> list[dict[str, Any]]:
-        return [self.group.here.counts(), *(other.ask("counts") for other in self.group.others)]
+        return [self.ranks.here.counts(), *(other.ask("counts") for other in self.ranks.others)]
 
     @property
     def ledger(self) -> Ledger:
@@ -147,79 +153,75 @@ class Everywhere:
         return sum((Counter(counts["rejected"]) for counts in self._counts()), Counter())
 
     def close(self) -> None:
-        self.group.here.close()
-        for other in self.group.others:
+        self.ranks.here.close()
+        for other in self.ranks.others:
             other.ask("close")
 
 
-class TestDistributedExchange(TransportContract):
+class TestGlooTransport(TransportContract):
     """One agent on each of three ranks; the fourth has none."""
 
     placement = (0, 1, 2)
 
     @pytest.fixture(autouse=True)
-    def _group(self, group: ProcessGroup) -> None:
-        self.group = group
+    def _ranks(self, ranks: Ranks) -> None:
+        self.ranks = ranks
 
     def make(self, names: Collection[str]) -> Transport:
-        return Everywhere(self.group, dict(zip(names, self.placement, strict=True)))
+        return AllRanks(self.ranks, dict(zip(names, self.placement, strict=True)))
 
     def inject(self, transport: Transport, receiver: str, data: bytes) -> None:
-        assert isinstance(transport, Everywhere)
+        assert isinstance(transport, AllRanks)
         transport.deliver(receiver, data)
 
 
-class TestNeighboursOnOneRank(TestDistributedExchange):
-    placement = (0, 1, 1)
+class TestTwoAgentsOnOneRank(TestGlooTransport):
+    placement = (3, 0, 0)
 
 
-class TestReceiversHere(TestDistributedExchange):
-    placement = (3, 0, 3)
-
-
-@pytest.mark.parametrize("kind", ["ring", "line", "complete"])
-@pytest.mark.parametrize("agents", [3, 4, 9])
-def test_no_topology_deadlocks_and_silence_is_no_obstacle(
-    group: ProcessGroup, kind: str, agents: int
+@pytest.mark.parametrize(("kind", "agents"), [("ring", 3), ("line", 4), ("complete", 9)])
+def test_no_topology_deadlocks_with_missing_and_large_messages(
+    ranks: Ranks, kind: str, agents: int
 ) -> None:
+    """On four ranks: one without agents, one agent each, several on each."""
     edges, rounds = topology(kind, agents), 7
     placement = {f"n{k}": k % SIZE for k in range(agents)}
-    for other in group.others:
-        other.begin("talk", kind, agents, placement, rounds)
-    sent = [talk(group.here.ranks, edges, placement, rounds), *(o.end() for o in group.others)]
-    everything = [m for round in range(rounds) for m in said(edges, round)]
-    assert sum(part["messages"] for part in sent) == len(everything)
-    assert sum(part["bytes"] for part in sent) == sum(len(encode(m).data) for m in everything)
+    for other in ranks.others:
+        other.begin("exchange", kind, agents, placement, rounds)
+    sent = [exchange(ranks.here.group, edges, placement, rounds), *(o.end() for o in ranks.others)]
+    planned = [m for round in range(rounds) for m in planned_messages(edges, round)]
+    assert sum(part["messages"] for part in sent) == len(planned)
+    assert sum(part["bytes"] for part in sent) == sum(len(encode(m).data) for m in planned)
 
 
-def test_agents_send_and_receive_at_home(group: ProcessGroup) -> None:
-    group.new({"a": 0, "b": 1})
-    with pytest.raises(InputError, match="'b' lives on rank 1, this is rank 0"):
-        group.here.transport.send([message(sender="b", receiver="a")])
-    with pytest.raises(InputError, match="'b' lives on rank 1, this is rank 0"):
-        group.here.transport.receive("b", 0, "latents", ["a"])
+def test_agents_send_and_receive_on_their_own_rank(ranks: Ranks) -> None:
+    ranks.new({"a": 0, "b": 1})
+    with pytest.raises(InputError, match="'b' is on rank 1, this is rank 0"):
+        ranks.here.transport.send([message(sender="b", receiver="a")])
+    with pytest.raises(InputError, match="'b' is on rank 1, this is rank 0"):
+        ranks.here.transport.receive("b", 0, "latents", ["a"])
 
 
-def test_only_neighbours_are_sent_to_on_other_ranks(group: ProcessGroup) -> None:
-    transport = type(group.here.transport)(
-        group.here.ranks, {"a": 0, "b": 1, "c": 2}, [("a", "c"), ("b", "c")]
+def test_messages_cross_ranks_between_neighbours_only(ranks: Ranks) -> None:
+    transport = GlooTransport(
+        ranks.here.group, {"a": 0, "b": 1, "c": 2}, [("a", "c"), ("b", "c")]
     )
-    with pytest.raises(InputError, match="no neighbour on rank 1, where 'b' lives"):
+    with pytest.raises(InputError, match="no neighbour on rank 1, the rank of 'b'"):
         transport.send([message()])
 
 
-def test_ranks_in_different_phases_are_told(group: ProcessGroup) -> None:
-    group.new({"a": 0, "b": 1})
-    group.others[0].begin("barrier", 3, "round")
+def test_ranks_in_different_rounds_are_named(ranks: Ranks) -> None:
+    ranks.new({"a": 0, "b": 1})
+    ranks.others[0].begin("barrier", 3, "round")
     with pytest.raises(ClusterError, match=r"rank 1 \(agents b\) is in round 3 \('round'\)"):
-        group.here.barrier(4, "alignment")
+        ranks.here.barrier(4, "alignment")
     with pytest.raises(ClusterError, match="this rank in round 3"):
-        group.others[0].end()
+        ranks.others[0].end()
 
 
-def test_a_lost_rank_is_named_with_its_agents(group: ProcessGroup) -> None:
-    """The last test: the group is not whole afterwards."""
-    group.new({"a": 0, "b": 3})
-    os.kill(group.others[2].ask("pid"), signal.SIGKILL)
+def test_a_lost_rank_is_named_with_its_agents(ranks: Ranks) -> None:
+    """Must be the last test: it kills a rank of the group."""
+    ranks.new({"a": 0, "b": 3})
+    os.kill(ranks.others[2].ask("pid"), signal.SIGKILL)
     with pytest.raises(LostRankError, match=r"rank 0 \(agents a\) has lost rank 3 \(agents b\)"):
-        group.here.barrier(0, "round")
+        ranks.here.barrier(0, "round")

@@ -68,7 +68,7 @@ def test_a_name_may_be_both_an_agent_and_a_kind() -> None:
     assert ledger.bytes_sent("y") == 0
 
 
-def test_survives_disk_exactly_and_goes_on(tmp_path: Path) -> None:
+def test_a_state_survives_a_file_and_is_continued(tmp_path: Path) -> None:
     state = ledger_of(ROWS).state()
     save_file({"rows": state["rows"]}, tmp_path / "ledger.safetensors")
     names = json.loads(json.dumps(state["names"]))
@@ -105,7 +105,7 @@ def test_large_counts_agree_with_plain_sums() -> None:
     assert ledger.payload_bytes() == sum(payload.values())
 
 
-def test_a_hundred_thousand_rows_are_light() -> None:
+def test_a_hundred_thousand_rows_take_little_memory() -> None:
     ledger = Ledger()
     for number in range(100_000):
         ledger.record(number // 84, "a", "b", "latents", 128, 4096)
@@ -134,7 +134,7 @@ def test_negative_counts_are_refused(bad: tuple[int, int, int]) -> None:
         (torch.zeros(2, 6, dtype=torch.int64), [], "the 0 names"),
         (torch.full((2, 6), 2), ["a", "b"], "the 2 names, got 2 .* and 2"),
         (torch.full((2, 6), -1), ["a", "b"], "at least 0"),
-        (torch.zeros(2, 6, dtype=torch.int64), ["a", "a"], r"must differ, got \['a', 'a'\]"),
+        (torch.zeros(2, 6, dtype=torch.int64), ["a", "a"], r"must be unique, got \['a', 'a'\]"),
     ],
 )
 def test_a_broken_state_is_refused(rows: torch.Tensor, names: list[str], explanation: str) -> None:

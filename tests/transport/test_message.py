@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from sheafed.errors import MessageError, SheafedError
-from sheafed.transport.message import Message, Scalar, TensorSpec, check_message
+from sheafed.transport import Message, TensorSpec, check_message
+from sheafed.transport.message import Scalar
 
 LATENTS = Message("latents", 3, "a", "b", {"z": torch.zeros(4, 2)}, {"dropout": False})
 AGREED: dict[str, Any] = {
@@ -74,7 +75,7 @@ def test_fields_are_any_json_scalars() -> None:
         ({"fields": {"x": "\udfff"}}, "fields"),
     ],
 )
-def test_what_cannot_be_sent_cannot_be_made(change: dict[str, Any], reason: str) -> None:
+def test_invalid_messages_cannot_be_constructed(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(MessageError) as caught:
         replace(LATENTS, **change)
     assert caught.value.reason == reason

@@ -6,7 +6,7 @@ from sheafed.transport.zenoh.outbox import Outbox
 from tests.helpers.zenoh_peers import await_that
 
 
-def test_a_receiver_that_takes_nothing_loses_its_oldest_and_holds_up_nobody() -> None:
+def test_a_blocked_receiver_loses_its_oldest_messages_and_delays_no_other() -> None:
     taken: dict[str, list[bytes]] = {"slow": [], "quick": []}
     release, dropped = Event(), []
 
@@ -30,7 +30,7 @@ def test_a_receiver_that_takes_nothing_loses_its_oldest_and_holds_up_nobody() ->
     box.close()
 
 
-def test_closing_forgets_what_is_unsent() -> None:
+def test_close_drops_unsent_messages() -> None:
     release, taken = Event(), []
 
     def deliver(receiver: str, key: str, data: bytes) -> None:

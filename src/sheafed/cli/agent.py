@@ -1,4 +1,4 @@
-"""`sheafed agent | relay | certs`: one agent per process, on any machine, without a server."""
+"""`sheafed agent | relay | certs`: one process per agent, on any machine, without a server."""
 
 import logging
 import secrets
@@ -20,57 +20,55 @@ from sheafed.errors import InputError
 from sheafed.network.deadline import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.peer_agent import PeerAgent
-from sheafed.transport.zenoh.credentials import Credentials
-from sheafed.transport.zenoh.relay import open_relay
+from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
-from sheafed.transport.zenoh.transport import ZenohTransport
 
-Cert = Annotated[Path, typer.Option(help="the certificate; its common name is the agent's")]
-Key = Annotated[Path, typer.Option(help="the private key of the certificate")]
-Authority = Annotated[Path, typer.Option("--ca", help="the certificate of the authority")]
-Network = Annotated[str, typer.Option(help="agents of different networks do not meet")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="table.key=value, repeatable")]
-MaxMessage = Annotated[int, typer.Option(help="MiB of the largest message that is accepted")]
+Cert = Annotated[Path, typer.Option(help="certificate file; its common name is the name of the agent")]
+Key = Annotated[Path, typer.Option(help="private key file of the certificate")]
+Authority = Annotated[Path, typer.Option("--ca", help="certificate file of the authority")]
+Network = Annotated[str, typer.Option(help="agents of different networks exchange no messages")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="override a config value, table.key=value; repeatable")]
+MaxMessage = Annotated[int, typer.Option(help="largest accepted message, in MiB")]
 
 
 def agent(
-    config: Annotated[str, typer.Argument(help="the config, the same for all agents")],
-    name: Annotated[str, typer.Option(help="which agent of the config this is")],
+    config: Annotated[str, typer.Argument(help="TOML file or preset, the same for all agents")],
+    name: Annotated[str, typer.Option(help="the agent of the config to run")],
     cert: Cert,
     key: Key,
     ca: Authority,
-    out: Annotated[Path, typer.Option(help="directory for checkpoint, metrics and status")],
+    out: Annotated[Path, typer.Option(help="output directory: checkpoint, metrics, status")],
     listen: Annotated[
-        list[str] | None, typer.Option(help="tls/HOST:PORT to be dialled at, repeatable")
+        list[str] | None, typer.Option(help="tls/HOST:PORT to listen on; repeatable")
     ] = None,
     connect: Annotated[
-        list[str] | None, typer.Option(help="tls/HOST:PORT of a neighbour to dial, repeatable")
+        list[str] | None, typer.Option(help="tls/HOST:PORT of a neighbour or a relay; repeatable")
     ] = None,
     relay: Annotated[
         list[str] | None,
-        typer.Option(help="certificate name of a relay that may speak for neighbours"),
+        typer.Option(help="certificate name of a trusted relay; repeatable"),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option(help="go on from the checkpoint, if there is one")
-    ] = False,
-    deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
-    staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
+    resume: Annotated[bool, typer.Option(help="continue from the checkpoint, if any")] = False,
+    deadline: Annotated[float, typer.Option(help="seconds to wait for present neighbours")] = 10.0,
+    staleness: Annotated[
+        int, typer.Option(help="rounds for which a message replaces missing later ones")
+    ] = 2,
     join_timeout: Annotated[
         float, typer.Option(help="seconds to wait for all neighbours before the first round")
     ] = 600.0,
     final_timeout: Annotated[
         float, typer.Option(help="seconds to wait for absent neighbours in the last evaluation")
     ] = 30.0,
-    lease: Annotated[float, typer.Option(help="seconds after which a silent link is broken")] = 5.0,
+    lease: Annotated[float, typer.Option(help="seconds after which a silent link is closed")] = 5.0,
     network: Network = "default",
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
-    seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
+    seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
 ) -> None:
-    """Run one agent: it trains with whichever of its neighbours are there."""
-    import_zenoh().init_log_from_env_or(LOG_LEVEL)
+    """Run one agent, which trains with those of its neighbours that are reachable."""
+    zenoh = import_zenoh()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    with GracefulShutdown(sys.exit) as ending:  # as long as there is nothing to save
+    with GracefulShutdown(sys.exit) as shutdown:  # as long as there is nothing to save
         experiment = read_experiment(config, overrides or [], seed)
         timeouts = Timeouts(
             deadline=deadline, staleness=staleness, join=join_timeout, final=final_timeout
@@ -79,7 +77,8 @@ def agent(
         federation = build_single_agent(experiment, name)
         credentials = Credentials(cert, key, ca)
         node = build_single_node(federation, name, experiment.seed, _secret(out))
-        ending.act = lambda: None  # until there is something to stop
+        shutdown.action = lambda: None  # until there is something to stop
+        zenoh.init_log_from_env_or(LOG_LEVEL)
         # Closed at the end: an open session would keep the process from ending.
         with closing(
             ZenohTransport(
@@ -95,7 +94,7 @@ def agent(
                 lease=lease,
             )
         ) as transport:
-            edge = PeerAgent(
+            peer = PeerAgent(
                 node,
                 transport,
                 method=federation.method,
@@ -105,17 +104,17 @@ def agent(
                 evaluate_every=experiment.training.evaluate_every,
                 checkpoint_every=experiment.training.checkpoint_every,
             )
-            ending.act = edge.stop
-            if ending.asked:
-                edge.stop()
-            history = edge.train(resume).history
+            shutdown.action = peer.stop
+            if shutdown.requested:
+                peer.stop()
+            history = peer.train(resume).history
     rounds = f"{history.rounds} of {history.schedule.total}"
-    print(f"{name}: {edge.state} after round {rounds}, wrote {out}")
+    print(f"{name}: {peer.state} after round {rounds}, wrote {out}")
 
 
 def relay(
-    config: Annotated[str, typer.Argument(help="the config of the agents")],
-    listen: Annotated[list[str], typer.Option(help="tls/HOST:PORT, repeatable")],
+    config: Annotated[str, typer.Argument(help="TOML file or preset of the agents")],
+    listen: Annotated[list[str], typer.Option(help="tls/HOST:PORT to listen on; repeatable")],
     cert: Cert,
     key: Key,
     ca: Authority,
@@ -123,7 +122,7 @@ def relay(
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
 ) -> None:
-    """Carry messages between agents that can only dial out; TLS ends here."""
+    """Forward messages between agents that only connect to others; TLS ends at the relay."""
     import_zenoh().init_log_from_env_or(LOG_LEVEL)
     names = agent_names(read_experiment(config, overrides or [], None))
     session = open_relay(
@@ -133,24 +132,24 @@ def relay(
         network=network,
         limit=max_message << 20,
     )
-    over = Event()
+    ended = Event()
     try:
-        with GracefulShutdown(over.set):
-            print(f"carrying messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
-            over.wait()
+        with GracefulShutdown(ended.set):
+            print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
+            ended.wait()
     finally:
         session.close()  # type: ignore[no-untyped-call]
 
 
 def certs(
-    directory: Annotated[Path, typer.Argument(help="where the files go")],
-    names: Annotated[list[str], typer.Argument(help="of the agents, and of relays")],
+    directory: Annotated[Path, typer.Argument(help="output directory")],
+    names: Annotated[list[str], typer.Argument(help="names of agents and relays")],
     host: Annotated[
-        list[str] | None, typer.Option(help="name or address they are dialled at, repeatable")
+        list[str] | None, typer.Option(help="host name or address of an agent; repeatable")
     ] = None,
-    days: Annotated[int, typer.Option(help="how long they are good")] = 365,
+    days: Annotated[int, typer.Option(help="validity in days")] = 365,
 ) -> None:
-    """Make a test authority and a certificate per agent."""
+    """Create a test authority and a certificate per agent."""
     from sheafed.transport.zenoh.certificates import make_certificates
 
     make_certificates(directory, names, host or [], days)
@@ -158,7 +157,7 @@ def certs(
 
 
 def _secret(out: Path) -> int:
-    """Return the seed that only this agent knows, the same after a restart."""
+    """Return the secret seed of this agent, the same after a restart."""
     path = out / "secret"
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
@@ -166,7 +165,7 @@ def _secret(out: Path) -> int:
     content = path.read_text()
     if not content.isdecimal():
         raise InputError(
-            f"{path} holds {short(content)} instead of a number; restore it, or delete it if this "
-            "agent has not begun"
+            f"{path} must hold a number, got {short(content)}; restore it, or delete it if this "
+            "agent has not trained yet"
         )
     return int(content)

@@ -27,26 +27,28 @@ app = typer.Typer(help="A whole network of agent processes on this machine.", no
 
 @app.command()
 def up(
-    config: Annotated[str, typer.Argument(help="a TOML file, or a preset")],
-    out: Annotated[Path, typer.Option(help="directory, with a subdirectory for every agent")],
+    config: Annotated[str, typer.Argument(help="TOML file or preset")],
+    out: Annotated[Path, typer.Option(help="output directory, with a subdirectory per agent")],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="table.key=value, repeatable")
+        list[str] | None, typer.Option("--set", help="override a config value, table.key=value; repeatable")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="instead of the config's")] = None,
-    resume: Annotated[bool, typer.Option(help="go on where this directory stopped")] = False,
-    deadline: Annotated[float, typer.Option(help="seconds to wait for a neighbour")] = 10.0,
-    staleness: Annotated[int, typer.Option(help="rounds for which a message may stand in")] = 2,
+    seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
+    resume: Annotated[bool, typer.Option(help="continue from the checkpoints in --out")] = False,
+    deadline: Annotated[float, typer.Option(help="seconds to wait for present neighbours")] = 10.0,
+    staleness: Annotated[
+        int, typer.Option(help="rounds for which a message replaces missing later ones")
+    ] = 2,
     grace: Annotated[
-        float, typer.Option(min=0, help="seconds to finish a round in after Ctrl-C, then: kill")
+        float, typer.Option(min=0, help="seconds to finish a round after Ctrl-C before a kill")
     ] = GRACE_SECONDS,
 ) -> None:
-    """Start an agent process per agent of a config, with certificates, and wait for them."""
+    """Create certificates, start a process per agent of a config, and wait for them."""
     import_zenoh()
     from sheafed.transport.zenoh.certificates import make_certificates
 
     experiment = read_experiment(config, overrides or [], seed)
     if out.exists() and any(out.iterdir()) and not resume:
-        raise RunExistsError(f"{out} is not empty; give --resume, or another --out")
+        raise RunExistsError(f"{out} is not empty; pass --resume, or another --out")
     graph = build(experiment, only=[]).graph
     if not (out / CERTIFICATES).exists():
         make_certificates(out / CERTIFICATES, sorted(graph))
@@ -54,24 +56,24 @@ def up(
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
     with (
-        GracefulShutdown(_interrupt) as ending,
-        LocalLauncher(config, graph, out, options, grace) as agents,
+        GracefulShutdown(_interrupt) as shutdown,
+        LocalLauncher(config, graph, out, options, grace) as launcher,
     ):
         try:
-            agents.start()
+            launcher.start()
             with Live(_table(out), refresh_per_second=2) as live:
-                while agents.under_way:
+                while launcher.running:
                     time.sleep(0.5)
                     live.update(_table(out))
         except KeyboardInterrupt:
-            print("ending all agents after their current round")
-    codes = agents.wait()
+            print("stopping all agents after their current round")
+    codes = launcher.wait()
     write_atomically(out / SUMMARY, json.dumps(gather(out), indent=2).encode())
     failed = sorted(name for name, code in codes.items() if code)
-    if ending.asked and any(codes[name] == -signal.SIGKILL for name in failed):
+    if shutdown.requested and any(codes[name] == -signal.SIGKILL for name in failed):
         raise NetworkError(
-            f"{', '.join(failed)} did not end within {grace:g} s and lost what came after the last "
-            "checkpoint; give a longer --grace where rounds take long"
+            f"{', '.join(failed)} did not end within {grace:g} s and lost the rounds since the last "
+            "checkpoint; pass a longer --grace if rounds take long"
         )
     if failed:
         raise NetworkError(f"{', '.join(failed)} failed; see {out}/NAME/{LOG}")
@@ -80,9 +82,9 @@ def up(
 
 @app.command()
 def status(
-    directory: Annotated[Path, typer.Argument(help="the --out of `sheafed network up`")],
+    directory: Annotated[Path, typer.Argument(help="--out of `sheafed network up`")],
 ) -> None:
-    """Show who is alive, how far and how accurate, and what was sent."""
+    """Show the state, round, accuracies and traffic of each agent."""
     Console().print(_table(directory))
 
 
@@ -92,7 +94,7 @@ def _interrupt() -> None:
 
 def _table(directory: Path) -> Table:
     table = Table()
-    for heading in ("agent", "state", "round", "private", "communicated", "MiB sent", "without"):
+    for heading in ("agent", "state", "round", "private", "communicated", "MiB sent", "absent"):
         table.add_column(heading)
     for name, found in read_statuses(directory).items():
         shown = [found.private_accuracy, found.communication_accuracy]

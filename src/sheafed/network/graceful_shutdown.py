@@ -1,4 +1,4 @@
-"""What a process does when it is asked to end: by Ctrl-C, by its supervisor, by a hang-up."""
+"""Ending a process cleanly on Ctrl-C, SIGTERM from a supervisor, or a closed terminal."""
 
 from __future__ import annotations
 
@@ -6,48 +6,53 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-ENDING = tuple(
+SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 
 
 class GracefulShutdown:
-    """Within it, `act` is called when the process is asked to end; `act` may be replaced.
+    """Within it, a signal to end calls `action`, which may be replaced, instead of ending.
 
-    So it is if that was asked before, while signals were held back. A hang-up that is ignored, as
+    Signals that arrived before, while `signals_blocked`, count too. A SIGHUP that is ignored, as
     under nohup, stays ignored.
     """
 
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.act = act
-        self.asked = False
+    def __init__(self, action: Callable[[], object]) -> None:
+        self.action = action
+        self.requested = False
+        """Whether a signal to end has arrived."""
 
     def __enter__(self) -> GracefulShutdown:
         self._before = {
-            number: signal.signal(number, self._ask)
-            for number in ENDING
+            number: signal.signal(number, self._handle)
+            for number in SIGNALS
             if number.name != "SIGHUP" or signal.getsignal(number) is not signal.SIG_IGN
         }
         if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _ask(self, *_: object) -> None:
-        self.asked = True
-        self.act()
+    def _handle(self, *_: object) -> None:
+        self.requested = True
+        self.action()
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Hold signals back; a process started meanwhile gets its own in `GracefulShutdown`."""
+    """Delay signals to end, here and in processes started within it.
+
+    Such a process receives them once it enters its own `GracefulShutdown`, and is never ended
+    before it can handle them.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

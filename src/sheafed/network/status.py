@@ -1,4 +1,4 @@
-"""A small file in which an agent says how it is, and what others read from it."""
+"""A small file with the current state of an agent, for `sheafed network status`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ STATUS = "status.json"
 PERIOD_SECONDS = 1.0
 SILENT_SECONDS = 5.0
 
-logger = logging.getLogger("sheafed.training")
+logger = logging.getLogger("sheafed.network")
 
 State = Literal["waiting", "training", "finished", "stopped", "failed"]
 
 
 @dataclass
 class Status:
-    """How an agent is."""
+    """The current state of an agent."""
 
     agent: str
     state: State = "waiting"
     round: int = 0
     rounds: int = 0
+    """The number of rounds of the whole training."""
     private_accuracy: float | None = None
     communication_accuracy: float | None = None
     bytes_sent: int = 0
     present: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     rejected: dict[str, int] = field(default_factory=dict)
-    """Messages, by reason."""
+    """Dropped messages, by reason."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Neighbours that mean something else, and what."""
+    """Neighbours whose handshake failed, with the reason."""
     unknown_peers: dict[str, int] = field(default_factory=dict)
     """Links whose certificate is of the authority but names no neighbour, by common name."""
     pid: int = field(default_factory=os.getpid)
@@ -47,15 +48,15 @@ class Status:
 
 
 class StatusFile:
-    """Writes a status every second, and when it ends, from a thread of its own.
+    """Writes a status every second, and on exit, from a thread of its own.
 
-    A status that cannot be written is no reason to end: it is logged, and tried again.
+    A failure to write does not end the agent: it is logged, and the next write tries again.
     """
 
     def __init__(self, path: Path, status: Callable[[], Status]) -> None:
         self._path, self._status = path, status
         self._failing = False
-        self._over = Event()
+        self._ended = Event()
         self._thread = Thread(target=self._work, name="status", daemon=True)
 
     def __enter__(self) -> None:
@@ -63,12 +64,12 @@ class StatusFile:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._ended.set()
         self._thread.join()
         self._write()
 
     def _work(self) -> None:
-        while not self._over.wait(PERIOD_SECONDS):
+        while not self._ended.wait(PERIOD_SECONDS):
             self._write()
 
     def _write(self) -> None:
@@ -89,7 +90,7 @@ def read_statuses(directory: Path) -> dict[str, Status]:
 
 
 def liveness(status: Status) -> str:
-    """Return the state in a word, or that the process is gone, or has not written for a while."""
+    """Return the state, or that the process is dead or has not written for some time."""
     if status.state in ("finished", "stopped", "failed"):
         return status.state
     if not _runs(status.pid):
@@ -104,5 +105,5 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True

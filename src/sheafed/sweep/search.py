@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from sheafed.errors import ConfigError, MissingPartError
+from sheafed.errors import ConfigError, MissingDependencyError
 from sheafed.seeds import derive
 from sheafed.sweep.results import validation_score
 from sheafed.sweep.runner import Runner
@@ -115,7 +115,7 @@ def load_optuna() -> ModuleType:
     try:
         import optuna
     except ImportError as problem:
-        raise MissingPartError(
+        raise MissingDependencyError(
             "a search needs optuna, which is not installed: pip install 'sheafed[tune]', or give "
             "--choose with the values to try"
         ) from problem

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sheafed.atomic_io import write_atomically
-from sheafed.errors import InputError, MissingPartError
+from sheafed.errors import InputError, MissingDependencyError
 from sheafed.training.history import Record
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class TensorBoard(Callback):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as problem:
-            raise MissingPartError(
+            raise MissingDependencyError(
                 "TensorBoard is not installed; get it with: pip install 'sheafed[tensorboard]'"
             ) from problem
         self._writer = SummaryWriter(str(directory))

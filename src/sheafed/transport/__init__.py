@@ -1,16 +1,23 @@
-"""How messages get from agent to agent: the codec, the ledger, and the exchanges."""
+"""How messages get from agent to agent: codec, ledger, and one transport per environment.
 
-from sheafed.transport.base import Mailbox, Transport
+`LocalTransport` works inside one process, `GlooTransport` between the processes of a cluster,
+`ZenohTransport` between machines without a server.
+"""
+
+from sheafed.transport.base import Transport
 from sheafed.transport.codec import Encoded, decode, encode
 from sheafed.transport.gloo import GlooTransport
 from sheafed.transport.gloo_group import GlooGroup
 from sheafed.transport.ledger import Ledger, LedgerState, Row, Traffic
 from sheafed.transport.local import LocalTransport
+from sheafed.transport.mailbox import Mailbox
 from sheafed.transport.message import Message, TensorSpec, check_message
 from sheafed.transport.wait_policy import Barrier, WaitPolicy
+from sheafed.transport.zenoh import Credentials, ZenohTransport
 
 __all__ = [
     "Barrier",
+    "Credentials",
     "Encoded",
     "GlooGroup",
     "GlooTransport",
@@ -24,6 +31,7 @@ __all__ = [
     "Traffic",
     "Transport",
     "WaitPolicy",
+    "ZenohTransport",
     "check_message",
     "decode",
     "encode",

@@ -1,13 +1,13 @@
-"""The exchange between the processes of a cluster, each of which hosts some of the agents.
+"""The transport between the processes of a cluster, each of which hosts some of the agents.
 
-Agents on one rank exchange in memory, as `LocalTransport` has it. Messages to other ranks are
-collected until the round loop says that a phase is over (`settle`). Then every rank swaps one
-frame with each rank that hosts a neighbour of one of its agents, also if it has nothing to say:
-so everybody knows whom to wait for, and for how long.
+Agents on one rank exchange messages in memory, like `LocalTransport`. Messages to other ranks are
+collected until the `barrier` of their round and kind. There every rank swaps one frame with each
+rank that hosts a neighbour of one of its agents, an empty one if there are no messages, so that
+every rank knows for which frames to wait.
 
     length of the JSON, 4 bytes | JSON | the messages
 
-The JSON is `[round, kind, [[receiver, length], ...]]`, with an entry for each message.
+The JSON is `[round, kind, [[receiver, length], ...]]`, with one entry per message.
 """
 
 from __future__ import annotations
@@ -27,80 +27,79 @@ _LENGTH = struct.Struct("<I")
 
 
 class GlooTransport(LocalTransport):
-    """Delivers to agents elsewhere when a phase is over, to those here at once.
+    """Delivers at once on the same rank, and at the next barrier to other ranks.
 
     Args:
-        ranks: the processes.
-        homes: the rank of every agent of the network.
-        edges: who is whose neighbour; nobody else is sent to.
+        group: the processes.
+        placement: the rank of every agent of the network.
+        edges: pairs of neighbours; messages cross ranks between neighbours only.
     """
 
     def __init__(
-        self, ranks: GlooGroup, placement: Mapping[str, int], edges: Iterable[tuple[str, str]]
+        self, group: GlooGroup, placement: Mapping[str, int], edges: Iterable[tuple[str, str]]
     ) -> None:
         super().__init__(list(placement))
-        self._ranks = ranks
-        self._homes = dict(placement)
+        self._group = group
+        self._placement = dict(placement)
         links = {(placement[a], placement[b]) for edge in edges for a, b in (edge, edge[::-1])}
         self._outgoing: dict[int, list[tuple[str, bytes]]] = {
-            there: [] for here, there in sorted(links) if here == ranks.rank != there
+            there: [] for here, there in sorted(links) if here == group.rank != there
         }
-        self._phases = [0]  # the length of the ledger when each phase was over
+        self._barriers = [0]  # the length of the ledger at each barrier
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Encode, record and deliver the messages of agents that live here, in this order."""
-        super().send(self._from_here(messages))
+        """Encode, record and deliver messages of agents of this rank, in this order."""
+        super().send(self._checked(messages))
 
     def deliver(self, receiver: str, data: bytes) -> None:
-        """Hand over bytes, to an agent elsewhere when the phase is over."""
+        """Put bytes into the mailbox of an agent, on another rank at the next barrier."""
         self._check_open()
         self._check_known(receiver)
-        home = self._homes[receiver]
-        if home == self._ranks.rank:
+        rank = self._placement[receiver]
+        if rank == self._group.rank:
             super().deliver(receiver, data)
-        elif home in self._outgoing:
-            self._outgoing[home].append((receiver, data))
+        elif rank in self._outgoing:
+            self._outgoing[rank].append((receiver, data))
         else:
             raise InputError(
-                f"{self._ranks.describe(self._ranks.rank)} has no neighbour on rank {home}, where "
-                f"{receiver!r} lives; send to neighbours only"
+                f"{self._group.describe(self._group.rank)} has no neighbour on rank {rank}, the "
+                f"rank of {receiver!r}; send to neighbours only"
             )
 
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        """Return what has come for an agent that lives here, by sender, sorted by name."""
-        self._check_here(receiver)
+        self._check_local(receiver)
         return super().receive(receiver, round, kind, senders)
 
     def barrier(self, round: int, kind: str) -> None:
-        """Swap a frame with every rank that hosts a neighbour, and deliver what comes."""
+        """Swap a frame with every rank that hosts a neighbour, and deliver its messages."""
         self._check_open()
-        self._phases.append(len(self.ledger))
+        self._barriers.append(len(self.ledger))
         frames = {rank: _frame(round, kind, messages) for rank, messages in self._outgoing.items()}
         for messages in self._outgoing.values():
             messages.clear()
-        for rank, frame in self._ranks.swap(frames).items():
-            for receiver, data in _read(frame, round, kind, self._ranks.describe(rank)):
+        for rank, frame in self._group.swap(frames).items():
+            for receiver, data in _read(frame, round, kind, self._group.describe(rank)):
                 self.deliver(receiver, data)
 
     def new_rows(self) -> list[list[Row]]:
-        """Return what the ledger has counted since the last call, a list for each phase."""
-        phases = [list(self.ledger.rows(*ends)) for ends in pairwise(self._phases)]
-        self._phases = self._phases[-1:]
-        return phases
+        """Return what the ledger has counted since the last call, a list per barrier."""
+        rows = [list(self.ledger.rows(*ends)) for ends in pairwise(self._barriers)]
+        self._barriers = self._barriers[-1:]
+        return rows
 
-    def _from_here(self, messages: Iterable[Message]) -> Iterator[Message]:
+    def _checked(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
-            self._check_here(message.sender)
+            self._check_local(message.sender)
             yield message
 
-    def _check_here(self, name: str) -> None:
+    def _check_local(self, name: str) -> None:
         self._check_known(name)
-        if self._homes[name] != self._ranks.rank:
+        if self._placement[name] != self._group.rank:
             raise InputError(
-                f"{name!r} lives on rank {self._homes[name]}, this is rank {self._ranks.rank}; "
-                "an agent sends and receives at home"
+                f"{name!r} is on rank {self._placement[name]}, this is rank {self._group.rank}; "
+                "an agent sends and receives on its own rank"
             )
 
 
@@ -117,7 +116,7 @@ def _read(frame: bytes, round: int, kind: str, peer: str) -> Iterator[tuple[str,
     if (their_round, their_kind) != (round, kind):
         raise ClusterError(
             f"{peer} is in round {their_round} ({their_kind!r}), this rank in round {round} "
-            f"({kind!r}); run the same release with the same config everywhere"
+            f"({kind!r}); run the same release with the same config on all ranks"
         )
     for receiver, size in contents:
         yield receiver, frame[at : at + size]

@@ -1,11 +1,11 @@
-"""The first part of an encoded message: what it is, and which tensors follow.
+"""The first part of an encoded message: its attributes, and which tensors follow.
 
     "SHFD" | version, 1 byte | length of the JSON, 4 bytes | JSON
 
 Numbers are little-endian. The JSON is compact UTF-8 with sorted keys, padded with spaces so that
-the tensors begin at a multiple of 8; each is announced in it as `[name, dtype, shape]`. They are
-ordered by decreasing item size and then by name, so all are aligned with nothing between them.
-A message has exactly one header, and only that one is read.
+the tensors begin at a multiple of 8; each is listed in it as `[name, dtype, shape]`. They are
+ordered by decreasing item size and then by name, so all are aligned without gaps. A message has
+exactly one valid header, and any other is refused.
 """
 
 import json
@@ -36,7 +36,7 @@ _KEYS = {"fields", "kind", "receiver", "round", "sender", "tensors"}
 
 
 class Entry(NamedTuple):
-    """One tensor as the header announces it."""
+    """One tensor as the header lists it."""
 
     name: str
     dtype: str
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A header that has been read and checked, except what `Message` checks itself."""
+    """A header that has been read and checked, except for the checks of `Message`."""
 
     size: int
     entries: list[Entry]
@@ -62,7 +62,7 @@ class Header(NamedTuple):
         return self.size + sum(entry.nbytes for entry in self.entries)
 
 
-def arrange(message: Message, limit: int) -> list[Entry]:
+def sorted_entries(message: Message, limit: int) -> list[Entry]:
     """Return the message's tensors, checked, in the order in which they are sent."""
     entries = [
         Entry(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
@@ -72,7 +72,7 @@ def arrange(message: Message, limit: int) -> list[Entry]:
     return sorted(entries, key=_order)
 
 
-def write(message: Message, entries: list[Entry]) -> bytes:
+def write_header(message: Message, entries: list[Entry]) -> bytes:
     """Return the header of a message whose tensors are sent in the order of `entries`."""
     framed = _frame(
         {
@@ -88,11 +88,11 @@ def write(message: Message, entries: list[Entry]) -> bytes:
     return framed
 
 
-def read(data: memoryview, limit: int) -> Header:
-    """Return the header at the beginning of `data`; raise `MessageError` if it has none."""
+def read_header(data: memoryview, limit: int) -> Header:
+    """Return the header at the start of `data`; raise `MessageError` if there is no valid one."""
     if len(data) < _PREFIX.size:
         raise MessageError(
-            "size", f"a message has at least {_PREFIX.size} bytes, got {len(data)}; resend it"
+            "size", f"a message has at least {_PREFIX.size} bytes, got {len(data)}"
         )
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
@@ -109,7 +109,7 @@ def read(data: memoryview, limit: int) -> Header:
     size = _PREFIX.size + length
     if len(data) < size:
         raise MessageError(
-            "size", f"the header announces {size} bytes, got {len(data)}; resend the message"
+            "size", f"the header has {size} bytes, got a message of {len(data)}"
         )
     attributes = _parse(bytes(data[:size]))
     return Header(size, _read_entries(attributes.pop("tensors"), limit), attributes)
@@ -138,7 +138,7 @@ def _parse(framed: bytes) -> dict[str, Any]:
         canonical = _frame(header)
     except (ValueError, RecursionError) as problem:
         raise MessageError(
-            "header", f"the header of a message must be JSON: {problem}; resend it"
+            "header", f"the header of a message must be JSON: {problem}"
         ) from problem
     if not isinstance(header, dict) or set(header) != _KEYS:
         raise MessageError(
@@ -156,24 +156,24 @@ def _order(entry: Entry) -> tuple[int, str]:
     return -DTYPES[entry.dtype].itemsize, entry.name
 
 
-def _read_entries(announced: object, limit: int) -> list[Entry]:
-    if not isinstance(announced, list):
-        raise MessageError("header", f"tensors must be a list, got {short(announced)}")
+def _read_entries(listed: object, limit: int) -> list[Entry]:
+    if not isinstance(listed, list):
+        raise MessageError("header", f"tensors must be a list, got {short(listed)}")
     entries = []
-    for item in announced:
+    for item in listed:
         match item:
             case [str(name), str(dtype), [*shape]] if all(type(size) is int for size in shape):
                 entries.append(Entry(name, dtype, tuple(shape)))
             case _:
                 raise MessageError(
-                    "header", f"a tensor is announced as [name, dtype, shape], got {short(item)}"
+                    "header", f"a tensor is listed as [name, dtype, shape], got {short(item)}"
                 )
     _check_entries(entries, limit)
     names = {entry.name for entry in entries}
     if entries != sorted(entries, key=_order) or len(names) != len(entries):
         raise MessageError(
             "names",
-            "tensors must have different names and be ordered by item size and name, got "
+            "tensors must have unique names and be ordered by item size and name, got "
             f"{short(entries)}",
         )
     return entries

@@ -1,12 +1,12 @@
-"""The exchange inside one process: the reference for all others."""
+"""The transport inside one process: the reference for all others."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from sheafed.errors import InputError, TransportClosedError, UnknownAgentError
-from sheafed.transport.base import Mailbox
 from sheafed.transport.codec import encode
 from sheafed.transport.ledger import Ledger
+from sheafed.transport.mailbox import Mailbox
 from sheafed.transport.message import Message
 
 
@@ -15,10 +15,21 @@ class LocalTransport:
 
     Args:
         names: the agents of the network.
-        ledger: one to go on with, e.g. from a checkpoint; a new one by default.
-        tap: sees the bytes of every message sent, as an eavesdropper on the wire does.
-        drop: says which messages get lost on their way, for tests with faults; their sender
-            has sent them, so the ledger counts them.
+        ledger: one to continue, e.g. from a checkpoint; a new one by default.
+        tap: called with the bytes of every message sent, as an eavesdropper would see them.
+        drop: whether a message is lost on its way, for tests with faults. Its sender has sent it,
+            so the ledger counts it.
+
+    >>> import torch
+    >>> transport = LocalTransport(["ada", "bo"])
+    >>> transport.send([Message("latents", 0, "ada", "bo", {"z": torch.zeros(8, 4)})])
+    >>> inbox = transport.receive("bo", 0, "latents", ["ada"])
+    >>> inbox["ada"].tensors["z"].shape
+    torch.Size([8, 4])
+    >>> transport.receive("bo", 0, "latents", ["ada"])  # every message is received once
+    {}
+    >>> transport.ledger.payload_bytes()
+    128
     """
 
     def __init__(
@@ -30,9 +41,9 @@ class LocalTransport:
         drop: Callable[[Message], bool] | None = None,
     ) -> None:
         if len(set(names)) != len(names):
-            raise InputError(f"names must differ from each other, got {sorted(names)}; rename some")
-        everybody = frozenset(names)
-        self._boxes = {name: Mailbox(name, everybody) for name in names}
+            raise InputError(f"names of agents must be unique, got {sorted(names)}; rename some")
+        senders = frozenset(names)
+        self._mailboxes = {name: Mailbox(name, senders) for name in names}
         self._ledger = Ledger() if ledger is None else ledger
         self._tap = tap
         self._drop = drop
@@ -40,13 +51,11 @@ class LocalTransport:
 
     @property
     def ledger(self) -> Ledger:
-        """The encoded bytes of every message sent."""
         return self._ledger
 
     @property
     def rejected(self) -> Counter[str]:
-        """How many messages were dropped, by reason, over all agents."""
-        return sum((box.rejected for box in self._boxes.values()), Counter())
+        return sum((mailbox.rejected for mailbox in self._mailboxes.values()), Counter())
 
     def send(self, messages: Iterable[Message]) -> None:
         """Encode, record and deliver the messages, in this order."""
@@ -61,35 +70,33 @@ class LocalTransport:
                 self.deliver(message.receiver, encoded.data)
 
     def barrier(self, round: int, kind: str) -> None:
-        """Do nothing: what was sent is there."""
+        """Do nothing: what was sent has arrived."""
 
     def deliver(self, receiver: str, data: bytes) -> None:
-        """Hand over bytes as they come off the wire: they may be anything, from anybody."""
+        """Put bytes into the mailbox of an agent, which checks them."""
         self._check_open()
         self._check_known(receiver)
-        self._boxes[receiver].put(data)
+        self._mailboxes[receiver].put(data)
 
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        """Return what has come for `receiver` in this round, by sender, sorted by name."""
         self._check_open()
         self._check_known(receiver, *senders)
-        return self._boxes[receiver].take(round, kind, senders)
+        return self._mailboxes[receiver].take(round, kind, senders)
 
     def close(self) -> None:
-        """Forget everything unread; again is fine."""
         self._closed = True
-        for box in self._boxes.values():
-            box.clear()
+        for mailbox in self._mailboxes.values():
+            mailbox.clear()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TransportClosedError("this exchange is closed; make a new one to go on")
+            raise TransportClosedError("this transport is closed; make a new one to continue")
 
     def _check_known(self, *names: str) -> None:
         for name in names:
-            if name not in self._boxes:
+            if name not in self._mailboxes:
                 raise UnknownAgentError(
-                    f"{name!r} is not in this exchange; expected one of {sorted(self._boxes)}"
+                    f"unknown agent {name!r}; this transport has {sorted(self._mailboxes)}"
                 )

@@ -1,4 +1,4 @@
-"""What one agent tells another, and the check that it is what was agreed."""
+"""A message between two agents, and the check that it is the one that was agreed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,16 +15,20 @@ from sheafed.linalg.checks import check_finite
 
 Scalar: TypeAlias = str | int | float | bool | None
 
-LARGEST = 1e12
+MAX_MAGNITUDE = 1e12
 """Numbers up to here can be squared and summed over a whole message in single precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Named tensors and a few scalars that `sender` tells `receiver` in one round.
+    """Named tensors and a few scalars that `sender` sends to `receiver` in one round.
 
-    `kind` says what they mean, e.g. "latents". `fields` are flat JSON scalars: floats are finite
+    `kind` names their meaning, e.g. "latents". `fields` are flat JSON scalars: floats are finite
     and ints fit in 64 bits. Both mappings are copied and read-only; the tensors are not copied.
+
+    >>> message = Message("latents", 3, "ada", "bo", {"z": torch.zeros(8, 4)}, {"scale": 0.5})
+    >>> print(message)
+    message 'latents' from 'ada' to 'bo' in round 3
     """
 
     kind: str
@@ -68,7 +72,7 @@ class Message:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What the two ends of an edge agreed that a tensor is."""
+    """The dtype and shape on which the two ends of an edge have agreed."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -86,7 +90,16 @@ def check_message(
     """Raise `MessageError` unless the message is exactly the one that was agreed.
 
     Its `reason` is the first check that fails: kind, round, sender, receiver, names, dtype,
-    shape, non-finite, magnitude. Fields are the method's own business.
+    shape, non-finite, magnitude. Fields are checked by the method.
+
+    >>> message = Message("latents", 3, "ada", "bo", {"z": torch.zeros(8, 4)})
+    >>> agreed = {"kind": "latents", "round": 3, "sender": "ada", "receiver": "bo"}
+    >>> check_message(message, **agreed, tensors={"z": TensorSpec(torch.float32, (8, 4))})
+    >>> try:
+    ...     check_message(message, **agreed, tensors={"z": TensorSpec(torch.float32, (8, 5))})
+    ... except MessageError as problem:
+    ...     print(problem.reason)
+    shape
     """
     agreed = {"kind": kind, "round": round, "sender": sender, "receiver": receiver}
     for reason, expected in agreed.items():
@@ -96,14 +109,14 @@ def check_message(
         tensor = message.tensors[name]
         _require(message, "dtype", f"dtype of {name}", tensor.dtype, spec.dtype)
         _require(message, "shape", f"shape of {name}", tuple(tensor.shape), spec.shape)
-        _check_size_of_numbers(message, name, tensor)
+        _check_magnitude(message, name, tensor)
 
 
-def _check_size_of_numbers(message: Message, name: str, tensor: Tensor) -> None:
+def _check_magnitude(message: Message, name: str, tensor: Tensor) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
     low, high = (float(value) for value in tensor.aminmax())  # in one pass; NaN if any is
-    if low >= -LARGEST and high <= LARGEST:
+    if low >= -MAX_MAGNITUDE and high <= MAX_MAGNITUDE:
         return
     try:
         check_finite(name, tensor)
@@ -111,8 +124,8 @@ def _check_size_of_numbers(message: Message, name: str, tensor: Tensor) -> None:
         raise MessageError("non-finite", f"{message}: {problem}") from problem
     raise MessageError(
         "magnitude",
-        f"{message}: {name} holds numbers from {low:.3g} to {high:.3g}, at most {LARGEST:g} in "
-        "size is accepted; look at what produced them",
+        f"{message}: {name} holds numbers from {low:.3g} to {high:.3g}, at most "
+        f"{MAX_MAGNITUDE:g} in size is accepted; check the model that produced them",
     )
 
 

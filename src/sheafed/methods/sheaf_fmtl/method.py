@@ -35,7 +35,7 @@ from sheafed.methods.post_hoc import PostHocNode
 from sheafed.methods.prototypes import check_penalty
 from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps
 from sheafed.seeds import generator
-from sheafed.transport.message import LARGEST, Message, TensorSpec
+from sheafed.transport.message import MAX_MAGNITUDE, Message, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class SheafFMTLNode(PostHocNode):
             return
         self._theta = self.parameters()
         self._projected = self.maps.project(self._theta)
-        self._check_size("projected parameters", self._projected, round, LARGEST)
+        self._check_size("projected parameters", self._projected, round, MAX_MAGNITUDE)
         parts = torch.split(self._projected, list(self.widths.values()))
         for j, part in zip(self.widths, parts, strict=True):
             yield Message(ROUND, round, self.name, j, {"projection": part.clone()})

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sheafed.errors import InputError, MissingPartError
+from sheafed.errors import InputError, MissingDependencyError
 
 Pooling = Literal["first", "mean", "pooler"]
 
@@ -99,7 +99,7 @@ def load_huggingface(
     try:
         import transformers
     except ImportError as problem:
-        raise MissingPartError(
+        raise MissingDependencyError(
             f"the model {str(path)!r} needs transformers, which is not installed; pip install "
             "'sheafed[pretrained]'"
         ) from problem

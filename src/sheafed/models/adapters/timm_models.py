@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sheafed.errors import InputError, MissingPartError
+from sheafed.errors import InputError, MissingDependencyError
 from sheafed.models.adapters.images import ImageInputs
 
 
@@ -61,7 +61,7 @@ def load_timm(
     try:
         import timm
     except ImportError as problem:
-        raise MissingPartError(
+        raise MissingDependencyError(
             f"the model {name!r} needs timm, which is not installed; pip install "
             "'sheafed[pretrained]'"
         ) from problem

@@ -1,6 +1,6 @@
-"""A test authority and certificates of agents, to try mutual TLS without one's own.
+"""A test authority and certificates for agents, to try mutual TLS without an authority of your own.
 
-An agent's certificate carries its name as common name: that is what neighbours know it by.
+The common name of an agent's certificate is its name: neighbours identify it by that.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from sheafed.atomic_io import write_atomically, write_privately
-from sheafed.errors import InputError, MissingPartError
+from sheafed.errors import InputError, MissingDependencyError
 from sheafed.transport.zenoh.credentials import AUTHORITY
 
 try:
@@ -19,8 +19,8 @@ try:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as problem:
-    raise MissingPartError(
-        "certificates need the cryptography package; get it with: pip install 'sheafed[network]'"
+    raise MissingDependencyError(
+        "certificates need the cryptography package; install it with: pip install 'sheafed[network]'"
     ) from problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -33,8 +33,8 @@ def make_certificates(
 ) -> None:
     """Write `NAME.pem` and `NAME.key` (mode 0600) per agent, signed by the directory's authority.
 
-    The authority is made if there is none, so that agents can be added later. Certificates are
-    good for loopback and for `hosts`, names or addresses under which agents are dialled.
+    The authority is created if there is none, so that agents can be added later. Certificates are
+    valid for loopback and for `hosts`, the names or addresses under which agents are reached.
     """
     for name in names:
         _check_name(name)
@@ -48,16 +48,16 @@ def make_certificates(
 
 
 def check_common_name(path: Path, name: str) -> None:
-    """Raise unless a certificate is that of the agent `name`: neighbours would not hear it."""
+    """Raise unless a certificate is that of the agent `name`: neighbours would ignore the agent."""
     try:
         subject = x509.load_pem_x509_certificate(path.read_bytes()).subject
     except ValueError as problem:
-        raise InputError(f"{path} is no certificate in PEM format: {problem}") from problem
+        raise InputError(f"{path} is not a certificate in PEM format: {problem}") from problem
     found = [entry.value for entry in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
     if found != [name]:
         raise InputError(
-            f"the certificate {path} is that of {', '.join(map(repr, found)) or 'nobody'}, by its "
-            f"common name, and this agent is {name!r}; give its own, or its name"
+            f"the certificate {path} has the common name {', '.join(map(repr, found)) or None}, "
+            f"expected {name!r}; pass the certificate of this agent, or its name"
         )
 
 
@@ -83,19 +83,19 @@ def _authority_key(certificate: Path) -> EllipticCurvePrivateKey:
     path = certificate.with_suffix(".key")
     if not path.exists():
         raise InputError(
-            f"{path}, which signs for {certificate}, is not there; put it back, or choose another "
-            "directory for an authority of its own, which these agents do not trust"
+            f"no file {path}, the key of {certificate}; restore it, or choose another directory "
+            "for a new authority, which these agents do not trust"
         )
     loaded = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{path} is no key that this program made; put the right one back")
+        raise InputError(f"{path} is not a key made by sheafed; restore the right one")
     return loaded
 
 
 def _check_absent(*paths: Path) -> None:
     for path in paths:
         if path.exists():
-            raise InputError(f"{path} exists already; delete it to make a new one")
+            raise InputError(f"{path} exists already; delete it to create a new one")
 
 
 def _issue(

@@ -1,4 +1,4 @@
-"""What an agent shows to prove its name, and whom it trusts to have checked those of others."""
+"""The files with which an agent proves its name, and the authority that it trusts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ AUTHORITY = "authority"
 
 @dataclass(frozen=True)
 class Credentials:
-    """Paths of PEM files: the own certificate and key, and the certificate of the authority."""
+    """Paths of PEM files: the agent's certificate and key, and the certificate of the authority."""
 
     certificate: Path
     key: Path
@@ -22,13 +22,12 @@ class Credentials:
             path: Path = getattr(self, what)
             if not path.is_file():
                 raise InputError(
-                    f"the file of the {what}, {path}, is not there; `sheafed certs DIR NAME...` "
-                    "makes one to try with"
+                    f"no file {path} for the {what}; create one with `sheafed certs DIR NAME...`"
                 )
 
 
 def credentials_in(directory: Path, name: str) -> Credentials:
-    """Return what `sheafed certs` wrote for an agent."""
+    """Return the credentials that `sheafed certs` wrote for an agent."""
     return Credentials(
         directory / f"{name}.pem", directory / f"{name}.key", directory / f"{AUTHORITY}.pem"
     )

@@ -1,4 +1,4 @@
-"""Sending without waiting: a bounded queue and a thread for every receiver."""
+"""Sending without waiting: a bounded queue and a thread per receiver."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from threading import Condition, Thread
 
 
 class Outbox:
-    """Hands over what was posted, in order, from threads of its own.
+    """Delivers what was posted, in order, from a thread per receiver.
 
-    A receiver that takes nothing holds up nobody but itself: when its queue is full, the oldest
-    bytes in it are dropped.
+    A slow receiver delays only itself: when its queue is full, the oldest bytes are dropped.
 
     Args:
-        receivers: who can be posted to.
-        deliver: called with the receiver, the key and the bytes; may take its time.
+        receivers: their names.
+        deliver: called with the receiver, the key and the bytes; may block.
         capacity: of each queue.
-        on_drop: called with the receiver, once for everything that is dropped.
+        on_drop: called with the receiver whenever bytes are dropped.
     """
 
     def __init__(
@@ -32,7 +31,7 @@ class Outbox:
         self._queues: dict[str, deque[tuple[str, bytes]]] = {name: deque() for name in receivers}
         self._busy: set[str] = set()
         self._closed = False
-        self._change = Condition()
+        self._changed = Condition()
         self._threads = [
             Thread(target=self._work, args=(name,), name=f"outbox to {name}", daemon=True)
             for name in receivers
@@ -41,40 +40,40 @@ class Outbox:
             thread.start()
 
     def post(self, receiver: str, key: str, data: bytes) -> None:
-        """Put bytes into the queue of a receiver; returns at once."""
-        with self._change:
+        """Append bytes to the queue of a receiver; returns at once."""
+        with self._changed:
             queue = self._queues[receiver]
             queue.append((key, data))
             if len(queue) > self._capacity:
                 queue.popleft()
                 self._on_drop(receiver)
-            self._change.notify_all()
+            self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until everything has been handed over; False if that took too long."""
+        """Wait until all queues are delivered; False if that takes longer."""
         end = time.monotonic() + seconds
-        with self._change:
+        with self._changed:
             while self._busy or any(self._queues.values()):
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                self._change.wait(left)
+                self._changed.wait(left)
         return True
 
     def close(self) -> None:
-        """Stop; what is still in the queues is forgotten."""
-        with self._change:
+        """Stop the threads; what is still queued is lost."""
+        with self._changed:
             self._closed = True
-            self._change.notify_all()
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
     def _work(self, receiver: str) -> None:
         queue = self._queues[receiver]
         while True:
-            with self._change:
+            with self._changed:
                 while not queue and not self._closed:
-                    self._change.wait()
+                    self._changed.wait()
                 if self._closed:
                     return
                 key, data = queue.popleft()
@@ -82,6 +81,6 @@ class Outbox:
             try:
                 self._deliver(receiver, key, data)
             finally:
-                with self._change:
+                with self._changed:
                     self._busy.discard(receiver)
-                    self._change.notify_all()
+                    self._changed.notify_all()

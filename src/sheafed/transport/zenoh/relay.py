@@ -1,12 +1,13 @@
-"""A relay for agents that can only dial out: it carries messages and understands none."""
+"""A relay for agents that cannot be connected to: it forwards messages and decodes none."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from sheafed.transport.zenoh.access_control import relay_access
 from sheafed.transport.zenoh.credentials import Credentials
-from sheafed.transport.zenoh.settings import open_session, relay_access, settings
+from sheafed.transport.zenoh.settings import open_session, session_settings
 
 if TYPE_CHECKING:
     import zenoh
@@ -21,13 +22,13 @@ def open_relay(
     limit: int = 1 << 26,
     lease: float = 5.0,
 ) -> zenoh.Session:
-    """Carry the messages of these agents until the session that is returned is closed.
+    """Forward the messages of these agents until the returned session is closed.
 
-    TLS ends here: whoever runs the relay can read what passes, and could forge it. Agents must
-    name it (`relays`) to be willing to hear others through it.
+    TLS ends at the relay: its operator can read what passes, and could forge it. Agents accept
+    messages through it only if they name it (`relays` of `ZenohTransport`).
     """
     return open_session(
-        settings(
+        session_settings(
             "router",
             listen=listen,
             connect=(),

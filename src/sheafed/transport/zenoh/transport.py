@@ -1,4 +1,4 @@
-"""The exchange of one agent over a network without a server: Zenoh, explicit links, mutual TLS."""
+"""The transport of one agent over a network without a server: Zenoh, explicit links, mutual TLS."""
 
 from __future__ import annotations
 
@@ -10,51 +10,45 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from sheafed.errors import InputError, MessageError, TransportClosedError, UnknownAgentError
-from sheafed.transport.base import Mailbox
 from sheafed.transport.codec import decode, encode
 from sheafed.transport.ledger import Ledger
+from sheafed.transport.mailbox import Mailbox
 from sheafed.transport.message import Message
+from sheafed.transport.zenoh.access_control import ALIVE, agent_access, key
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.outbox import Outbox
-from sheafed.transport.zenoh.settings import (
-    ALIVE,
-    agent_access,
-    import_zenoh,
-    key,
-    open_session,
-    settings,
-)
+from sheafed.transport.zenoh.settings import import_zenoh, open_session, session_settings
 
 if TYPE_CHECKING:
     import zenoh
 
 MESSAGES, ANNOUNCEMENTS = "message", "announcement"
-"""The channels between two agents: what belongs to a round, and who one is and where."""
+"""The channels between two agents: messages of a round, and the latest state of an agent."""
 FLUSH_SECONDS = 2.0
-LONGEST_WAIT = 1.0
+MAX_WAIT_SECONDS = 1.0
 
 logger = logging.getLogger("sheafed.transport")
 
 
 class ZenohTransport:
-    """Carries the messages of one agent to and from its neighbours, who are other processes.
+    """Carries the messages of one agent to and from its neighbours, which are other processes.
 
-    Nobody is waited for in sending: a neighbour that does not take what it is sent loses it. The
-    first word on a link is the certificate's: a neighbour can speak under its own name only.
+    Sending never blocks: messages to a neighbour that is absent or too slow are dropped. The sender
+    of a message is known from the certificate of its link.
 
     Args:
-        name: of the agent here.
-        neighbours: whom it talks to.
+        name: of the agent of this process.
+        neighbours: the agents with which it exchanges messages.
         credentials: certificate, key and authority; the certificate's common name is `name`.
-        listen: endpoints to listen on, e.g. `tls/0.0.0.0:7447`; none for one that only dials.
-        connect: endpoints of neighbours, or of a relay, to dial.
-        network: agents of different networks do not hear each other.
-        relays: certificate names of relays, which are trusted to say from whom a message is.
-        limit: the bytes of the largest message.
-        capacity: of unread, and of unsent, messages per neighbour.
-        staleness: for how many rounds a late message is kept for `receive_stale`.
-        lease: seconds of silence after which a neighbour is gone.
-        ledger: one to go on with.
+        listen: endpoints to listen on, e.g. `tls/0.0.0.0:7447`; none for outgoing links only.
+        connect: endpoints of neighbours, or of a relay, to connect to.
+        network: agents of different networks do not exchange messages.
+        relays: certificate names of relays, which are trusted to report the sender of a message.
+        limit: bytes of the largest message.
+        capacity: unread, and unsent, messages per neighbour.
+        staleness: rounds for which a late message is kept for `receive_stale`.
+        lease: seconds of silence after which a neighbour counts as absent.
+        ledger: one to continue; a new one by default.
     """
 
     def __init__(
@@ -74,11 +68,12 @@ class ZenohTransport:
         ledger: Ledger | None = None,
     ) -> None:
         self._zenoh = import_zenoh()
-        from sheafed.transport.zenoh.certificates import check_common_name
+        from sheafed.transport.zenoh.certificates import check_common_name  # needs cryptography
 
         if name in neighbours or len(set(neighbours)) != len(neighbours):
             raise InputError(
-                f"{name!r} needs neighbours with different names, got {sorted(neighbours)}"
+                f"neighbours of {name!r} must be other agents with unique names, got "
+                f"{sorted(neighbours)}"
             )
         check_common_name(credentials.certificate, name)
         self.name = name
@@ -89,14 +84,14 @@ class ZenohTransport:
         """Links whose certificate names neither a neighbour nor a relay, by common name."""
         self._network, self._limit = network, limit
         self._ledger = Ledger() if ledger is None else ledger
-        self._box = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
+        self._mailbox = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
         self._announcements: dict[str, Message] = {}
         self._present: set[str] = set()
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
-        self._known = {*self.neighbours, *relays}
+        self._known_peers = {*self.neighbours, *relays}
         self._session = open_session(
-            settings(
+            session_settings(
                 "client" if relays and not listen else "peer",
                 listen=listen,
                 connect=connect,
@@ -106,108 +101,120 @@ class ZenohTransport:
                 lease=lease,
             )
         )
-        self._outbox = Outbox(self.neighbours, self._put, capacity, self._unsent)
-        # The token comes last: who sees it can be sure that what it sends will be heard.
+        self._outbox = Outbox(self.neighbours, self._put, capacity, self._count_unsent)
+        # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
         session, live = self._session, self._session.liveliness()
-        links = session.info.declare_link_events_listener(self._linked, history=True)
-        mail = session.declare_subscriber(key(network, "*", name, "*"), self._arrive)
+        links = session.info.declare_link_events_listener(self._on_link, history=True)
+        inbox = session.declare_subscriber(key(network, "*", name, "*"), self._on_sample)
         watched = [key(network, j, ALIVE) for j in self.neighbours]
-        watches = [live.declare_subscriber(k, self._notice, history=True) for k in watched]
-        self._declared = [links, mail, *watches, live.declare_token(key(network, name, ALIVE))]
+        watches = [live.declare_subscriber(k, self._on_liveliness, history=True) for k in watched]
+        self._declared = [links, inbox, *watches, live.declare_token(key(network, name, ALIVE))]
 
     @property
     def ledger(self) -> Ledger:
-        """The encoded bytes of every message sent from here."""
         return self._ledger
 
     @property
     def rejected(self) -> Counter[str]:
-        """How many messages were dropped here, by reason."""
-        return Counter(self._box.rejected)
+        return Counter(self._mailbox.rejected)
 
     @property
     def present(self) -> frozenset[str]:
-        """The neighbours that are known to be alive."""
+        """The neighbours that are alive and linked."""
         with self._news:
             return frozenset(self._present)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether nobody waits here any more."""
-        return self._interrupted
 
     def send(self, messages: Iterable[Message]) -> None:
         """Encode, record and post the messages, in this order."""
         self._post(messages, MESSAGES)
 
     def announce(self, messages: Iterable[Message]) -> None:
-        """Send messages of which, per neighbour, only the newest matters, whatever its round."""
+        """Send messages of which each neighbour keeps only the latest, whatever its round."""
         self._post(messages, ANNOUNCEMENTS)
 
     def announcements(self) -> dict[str, Message]:
-        """Return the newest unread greeting of each neighbour that has sent any."""
+        """Return the latest unread announcement of each neighbour."""
         self._check_open()
         with self._news:
-            newest, self._announcements = self._announcements, {}
-        return newest
+            latest, self._announcements = self._announcements, {}
+        return latest
 
     def barrier(self, round: int, kind: str) -> None:
-        """Do nothing: neighbours on other machines come when they come."""
+        """Do nothing: other machines may send at any time, or not at all."""
 
     def receive(
         self, receiver: str, round: int, kind: str, senders: Collection[str]
     ) -> dict[str, Message]:
-        """Return what has come for `receiver` in this round, by sender, sorted by name."""
         self._check_open()
         self._check_known(receiver, *senders)
         if receiver != self.name:
-            raise InputError(f"this is the exchange of {self.name!r}, not of {receiver!r}")
-        return self._box.take(round, kind, senders)
+            raise InputError(f"this is the transport of {self.name!r}, not of {receiver!r}")
+        return self._mailbox.take(round, kind, senders)
 
     def receive_stale(self, kind: str, senders: Collection[str]) -> dict[str, Message]:
         """Return the newest late message of each sender that is within the staleness bound."""
         self._check_open()
-        return self._box.take_stale(kind, senders)
+        return self._mailbox.take_stale(kind, senders)
 
     @property
     def events(self) -> int:
-        """How many things have happened: arrivals, appearances, departures."""
+        """The number of events so far: arrivals, and neighbours that appeared or disappeared."""
         with self._news:
             return self._events
 
     def wait(self, seconds: float, since: int) -> int:
-        """Wait until something happens, unless it has: until `events` is not `since`; return it.
+        """Wait while `events` equals `since`, at most for these seconds; return `events`.
 
-        It may return earlier with nothing new, and then again: whoever waits looks what there is.
+        It may return earlier without an event, so callers check their condition in a loop.
         """
         with self._news:
             if not self._interrupted and self._events == since:
-                # A signal handler runs in this very thread, and what it says between the line
-                # above and the next is heard by nobody.
-                self._news.wait(min(seconds, LONGEST_WAIT))
+                # Bounded, because a signal handler runs in this very thread: a notification
+                # between the line above and the wait below would be lost.
+                self._news.wait(min(seconds, MAX_WAIT_SECONDS))
             return self._events
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether `interrupt` was called."""
+        return self._interrupted
+
     def interrupt(self) -> None:
-        """Let nobody wait from now on. May be called from a signal handler."""
+        """Let `wait` return at once from now on. Safe in a signal handler."""
         self._interrupted = True
         with self._news:
             self._news.notify_all()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
-        """Wait until everything sent has left; False if that took too long."""
+        """Wait until everything sent has left; False if that takes longer."""
         return self._outbox.flush(seconds)
 
     def close(self) -> None:
-        """Send what is unsent, then leave the network; again is fine."""
+        """Send what is queued, then leave the network; may be repeated."""
         if self._closed:
             return
         self.flush()
         self._closed = True
         self._outbox.close()
         self._session.close()  # type: ignore[no-untyped-call]
-        self._box.clear()
+        self._mailbox.clear()
 
-    def _happened(self) -> None:
+    def deliver(self, sender: str, channel: str, payload: zenoh.ZBytes | bytes) -> None:
+        """Keep the bytes of a sender whose name is certain, if they are a valid message."""
+        if len(payload) > self._limit:  # before they are copied
+            text = f"{len(payload)} bytes from {sender!r}, at most {self._limit} are accepted"
+            self._mailbox.reject(MessageError("size", text))
+        else:
+            data = payload if isinstance(payload, bytes) else payload.to_bytes()
+            if channel == MESSAGES:
+                self._mailbox.put(data, sender)
+            else:
+                self._keep_announcement(sender, channel, data)
+        with self._news:
+            self.arrivals[sender] += 1
+        self._notify()
+
+    def _notify(self) -> None:
         with self._news:
             self._events += 1
             self._news.notify_all()
@@ -217,85 +224,68 @@ class ZenohTransport:
         for message in messages:
             self._check_known(message.sender, message.receiver)
             if message.sender != self.name:
-                raise InputError(f"{message}: {self.name!r} can only send under its own name")
+                raise InputError(f"{message}: {self.name!r} can send under its own name only")
             encoded = encode(message, self._limit)
             self._ledger.count(message, encoded)
             to = message.receiver
             self._outbox.post(to, key(self._network, self.name, to, channel), encoded.data)
 
     def _put(self, receiver: str, key: str, data: bytes) -> None:
-        # DROP: with BLOCK a frozen neighbour would cost the links to healthy ones.
+        # DROP: with BLOCK a frozen neighbour would cost the links to the others.
         try:
             self._session.put(key, data, congestion_control=self._zenoh.CongestionControl.DROP)
         except self._zenoh.ZError as problem:
-            self._box.reject(MessageError("unsent", f"a message to {receiver!r}: {problem}"))
+            self._mailbox.reject(MessageError("unsent", f"a message to {receiver!r}: {problem}"))
 
-    def _unsent(self, receiver: str) -> None:
-        self._box.reject(
-            MessageError("unsent", f"the oldest message to {receiver!r}, who takes none, gives way")
-        )
-
-    def _arrive(self, sample: zenoh.Sample) -> None:
-        """Take what has come off the wire; Zenoh has checked its key against the certificate."""
-        *_, sender, _, channel = str(sample.key_expr).split("/")
-        self.deliver(unquote(sender), channel, sample.payload)
-
-    def deliver(self, sender: str, channel: str, payload: zenoh.ZBytes | bytes) -> None:
-        """Keep bytes that came from a sender whose name is certain; they may be anything."""
-        if len(payload) > self._limit:  # before they are copied
-            text = f"{len(payload)} bytes came from {sender!r}, at most {self._limit} are accepted"
-            self._box.reject(MessageError("size", text))
-        else:
-            data = payload if isinstance(payload, bytes) else payload.to_bytes()
-            if channel == MESSAGES:
-                self._box.put(data, sender)
-            else:
-                self._keep_announcement(sender, channel, data)
-        with self._news:
-            self.arrivals[sender] += 1
-        self._happened()
+    def _count_unsent(self, receiver: str) -> None:
+        text = f"the oldest message to {receiver!r}, whose queue is full"
+        self._mailbox.reject(MessageError("unsent", text))
 
     def _keep_announcement(self, sender: str, channel: str, data: bytes) -> None:
         try:
             if channel != ANNOUNCEMENTS:
-                raise MessageError("channel", f"there is no channel {channel!r} between agents")
+                raise MessageError("channel", f"unknown channel {channel!r} from {sender!r}")
             message = decode(data, self._limit)
             if message.receiver != self.name:
-                raise MessageError("receiver", f"{message} came to {self.name!r}")
+                raise MessageError("receiver", f"{message} arrived at {self.name!r}")
             if message.sender != sender:
-                raise MessageError("sender", f"{message} came from {sender!r}")
+                raise MessageError("sender", f"{message} was sent by {sender!r}")
         except MessageError as problem:
-            self._box.reject(problem)
+            self._mailbox.reject(problem)
         else:
             with self._news:
                 self._announcements[sender] = message
 
-    def _notice(self, sample: zenoh.Sample) -> None:
-        neighbour = unquote(str(sample.key_expr).split("/")[-2])
-        here = sample.kind == self._zenoh.SampleKind.PUT
-        with self._news:
-            (self._present.add if here else self._present.discard)(neighbour)
-        if not self._closed:
-            level = logging.INFO if here else logging.WARNING
-            logger.log(level, "%s: %s is %s", self.name, neighbour, "here" if here else "gone")
-        self._happened()
+    def _on_sample(self, sample: zenoh.Sample) -> None:
+        # Zenoh has checked the key against the name in the certificate of the link.
+        *_, sender, _, channel = str(sample.key_expr).split("/")
+        self.deliver(unquote(sender), channel, sample.payload)
 
-    def _linked(self, event: zenoh.LinkEvent) -> None:
-        other = event.link.auth_identifier
-        if event.kind == self._zenoh.SampleKind.PUT and other not in self._known:
-            level = logging.DEBUG if self.unknown_peers[str(other)] else logging.WARNING
-            self.unknown_peers[str(other)] += 1
-            text = "%s: %r has a certificate of the authority but is no neighbour; it is not heard"
-            logger.log(level, text, self.name, other)
+    def _on_liveliness(self, sample: zenoh.Sample) -> None:
+        neighbour = unquote(str(sample.key_expr).split("/")[-2])
+        alive = sample.kind == self._zenoh.SampleKind.PUT
+        with self._news:
+            (self._present.add if alive else self._present.discard)(neighbour)
+        if not self._closed:
+            level = logging.INFO if alive else logging.WARNING
+            state = "present" if alive else "gone"
+            logger.log(level, "%s: neighbour %s is %s", self.name, neighbour, state)
+        self._notify()
+
+    def _on_link(self, event: zenoh.LinkEvent) -> None:
+        peer = event.link.auth_identifier
+        if event.kind == self._zenoh.SampleKind.PUT and peer not in self._known_peers:
+            level = logging.DEBUG if self.unknown_peers[str(peer)] else logging.WARNING
+            self.unknown_peers[str(peer)] += 1
+            text = "%s: unknown peer %r with a valid certificate; nothing is exchanged with it"
+            logger.log(level, text, self.name, peer)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise TransportClosedError("this exchange is closed; make a new one to go on")
+            raise TransportClosedError("this transport is closed; make a new one to continue")
 
     def _check_known(self, *names: str) -> None:
         known = sorted((self.name, *self.neighbours))
         for name in names:
             if name not in known:
-                raise UnknownAgentError(
-                    f"{name!r} is not in this exchange; expected one of {known}"
-                )
+                raise UnknownAgentError(f"unknown agent {name!r}; this transport has {known}")
