@@ -15,9 +15,7 @@ FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
         ["certs", "r", "ada"],
     ],
 )
-def test_without_the_packages_each_command_names_the_extra(
-    run, monkeypatch, tmp_path, command
-):
+def test_without_the_packages_each_command_names_the_extra(run, monkeypatch, tmp_path, command):
     for name in [n for n in sys.modules if n.startswith("sheafed.transport.zenoh.certificates")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "zenoh", None)

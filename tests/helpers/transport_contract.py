@@ -74,9 +74,7 @@ class TransportContract(ABC):
         assert torch.equal(received, latents)
         assert not received.requires_grad
 
-    def test_sorts_by_sender_whatever_the_order_of_arrival(
-        self, transport: Transport
-    ) -> None:
+    def test_sorts_by_sender_whatever_the_order_of_arrival(self, transport: Transport) -> None:
         self.send(transport, message(sender="c"), message(sender="a"))
         assert list(transport.receive("b", 0, "latents", {"c", "a"})) == ["a", "c"]
 
@@ -133,7 +131,9 @@ class TransportContract(ABC):
 
     def test_rounds_cannot_decrease(self, transport: Transport) -> None:
         transport.receive("b", 5, "latents", ["a"])
-        with pytest.raises(InputError, match=r"b has received messages of round 5, .* for round 4;"):
+        with pytest.raises(
+            InputError, match=r"b has received messages of round 5, .* for round 4;"
+        ):
             transport.receive("b", 4, "latents", ["a"])
 
     @pytest.mark.parametrize(
@@ -220,7 +220,9 @@ class TransportContract(ABC):
             )
         assert len(transport.ledger) == total
 
-    def test_unread_messages_of_one_receiver_do_not_delay_others(self, transport: Transport) -> None:
+    def test_unread_messages_of_one_receiver_do_not_delay_others(
+        self, transport: Transport
+    ) -> None:
         for k in range(self.capacity + 16):
             self.send(transport, message(receiver="c", kind=f"{k}"))
         self.send(transport, message(sender="c"), message(sender="a"))

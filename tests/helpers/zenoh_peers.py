@@ -95,9 +95,7 @@ class CombinedPeers:
         self.sent += 1
 
     def barrier(self, round: int, kind: str) -> None:
-        await_that(
-            lambda: sum(peer.arrivals.total() for peer in self.peers.values()) == self.sent
-        )
+        await_that(lambda: sum(peer.arrivals.total() for peer in self.peers.values()) == self.sent)
 
     def close(self) -> None:
         for peer in self.peers.values():

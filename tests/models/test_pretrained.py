@@ -167,7 +167,9 @@ def test_poolings() -> None:
 )
 def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, load, name) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingDependencyError, match=rf"{name}.* needs {library}.*sheafed\[pretrained\]"):
+    with pytest.raises(
+        MissingDependencyError, match=rf"{name}.* needs {library}.*sheafed\[pretrained\]"
+    ):
         load(name)
 
 

@@ -145,7 +145,9 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
         limit=LIMIT,
         lease=lease,
     )
-    keys = [key("default", *parts) for parts in [("*", "c", "*"), ("c", "b", MESSAGES), ("c", ALIVE)]]
+    keys = [
+        key("default", *parts) for parts in [("*", "c", "*"), ("c", "b", MESSAGES), ("c", ALIVE)]
+    ]
     listen, connect = {"listen": [endpoint]}, {"connect": [endpoint]}
     with (
         closing(ZenohTransport("b", "ac", credentials=own["b"], lease=lease, **listen)) as b,

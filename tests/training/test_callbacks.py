@@ -266,7 +266,9 @@ def test_progress_bar_is_put_away_after_an_error(screen: io.StringIO) -> None:
 
 def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'sheafed\[tensorboard\]'") as caught:
+    with pytest.raises(
+        MissingDependencyError, match=r"pip install 'sheafed\[tensorboard\]'"
+    ) as caught:
         TensorBoard(tmp_path)
     assert isinstance(caught.value, ImportError)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sheafed.errors import InputError
-from sheafed.transport.zenoh.certificates import check_common_name, make_certificates
 from sheafed.transport.zenoh import Credentials, ZenohTransport, credentials_in
+from sheafed.transport.zenoh.certificates import check_common_name, make_certificates
 
 
 def context(purpose: int, own: Credentials) -> ssl.SSLContext:

@@ -176,7 +176,7 @@ class TestGlooTransport(TransportContract):
 
 
 class TestTwoAgentsOnOneRank(TestGlooTransport):
-    placement = (3, 0, 0)
+    placement = (3, 0, 3)
 
 
 @pytest.mark.parametrize(("kind", "agents"), [("ring", 3), ("line", 4), ("complete", 9)])
@@ -203,9 +203,7 @@ def test_agents_send_and_receive_on_their_own_rank(ranks: Ranks) -> None:
 
 
 def test_messages_cross_ranks_between_neighbours_only(ranks: Ranks) -> None:
-    transport = GlooTransport(
-        ranks.here.group, {"a": 0, "b": 1, "c": 2}, [("a", "c"), ("b", "c")]
-    )
+    transport = GlooTransport(ranks.here.group, {"a": 0, "b": 1, "c": 2}, [("a", "c"), ("b", "c")])
     with pytest.raises(InputError, match="no neighbour on rank 1, the rank of 'b'"):
         transport.send([message()])
 

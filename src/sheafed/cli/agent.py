@@ -23,11 +23,16 @@ from sheafed.network.peer_agent import PeerAgent
 from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
 
-Cert = Annotated[Path, typer.Option(help="certificate file; its common name is the name of the agent")]
+Cert = Annotated[
+    Path, typer.Option(help="certificate file; its common name is the name of the agent")
+]
 Key = Annotated[Path, typer.Option(help="private key file of the certificate")]
 Authority = Annotated[Path, typer.Option("--ca", help="certificate file of the authority")]
 Network = Annotated[str, typer.Option(help="agents of different networks exchange no messages")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="override a config value, table.key=value; repeatable")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="override a config value, table.key=value; repeatable"),
+]
 MaxMessage = Annotated[int, typer.Option(help="largest accepted message, in MiB")]
 
 

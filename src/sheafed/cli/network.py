@@ -30,7 +30,8 @@ def up(
     config: Annotated[str, typer.Argument(help="TOML file or preset")],
     out: Annotated[Path, typer.Option(help="output directory, with a subdirectory per agent")],
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="override a config value, table.key=value; repeatable")
+        list[str] | None,
+        typer.Option("--set", help="override a config value, table.key=value; repeatable"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
     resume: Annotated[bool, typer.Option(help="continue from the checkpoints in --out")] = False,
@@ -72,8 +73,8 @@ def up(
     failed = sorted(name for name, code in codes.items() if code)
     if shutdown.requested and any(codes[name] == -signal.SIGKILL for name in failed):
         raise NetworkError(
-            f"{', '.join(failed)} did not end within {grace:g} s and lost the rounds since the last "
-            "checkpoint; pass a longer --grace if rounds take long"
+            f"{', '.join(failed)} did not end within {grace:g} s and lost the rounds since the "
+            "last checkpoint; pass a longer --grace if rounds take long"
         )
     if failed:
         raise NetworkError(f"{', '.join(failed)} failed; see {out}/NAME/{LOG}")

@@ -53,14 +53,7 @@ class LocalLauncher:
         for name in names or self.commands:
             log = self.out / name / LOG
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("ab") as file, signals_blocked():
-                # In a new session, so that Ctrl-C reaches an agent only once, through `__exit__`.
-                self.processes[name] = subprocess.Popen(
-                    self.commands[name],
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self.processes[name] = self._spawn(self.commands[name], log)
 
     @property
     def running(self) -> bool:
@@ -97,6 +90,13 @@ class LocalLauncher:
         finally:  # also on another Ctrl-C
             self.send_signal(signal.SIGKILL)
             self.wait()
+
+    def _spawn(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as file, signals_blocked():
+            # In a new session, so that Ctrl-C reaches an agent only once, through `__exit__`.
+            return subprocess.Popen(
+                command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def _command(
         self, config: str, name: str, neighbours: Sequence[str], options: Sequence[str]

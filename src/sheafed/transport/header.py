@@ -91,9 +91,7 @@ def write_header(message: Message, entries: list[Entry]) -> bytes:
 def read_header(data: memoryview, limit: int) -> Header:
     """Return the header at the start of `data`; raise `MessageError` if there is no valid one."""
     if len(data) < _PREFIX.size:
-        raise MessageError(
-            "size", f"a message has at least {_PREFIX.size} bytes, got {len(data)}"
-        )
+        raise MessageError("size", f"a message has at least {_PREFIX.size} bytes, got {len(data)}")
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise MessageError(
@@ -108,9 +106,7 @@ def read_header(data: memoryview, limit: int) -> Header:
     _check_json_size(length)
     size = _PREFIX.size + length
     if len(data) < size:
-        raise MessageError(
-            "size", f"the header has {size} bytes, got a message of {len(data)}"
-        )
+        raise MessageError("size", f"the header has {size} bytes, got a message of {len(data)}")
     attributes = _parse(bytes(data[:size]))
     return Header(size, _read_entries(attributes.pop("tensors"), limit), attributes)
 

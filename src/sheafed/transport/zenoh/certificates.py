@@ -20,7 +20,7 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ImportError as problem:
     raise MissingDependencyError(
-        "certificates need the cryptography package; install it with: pip install 'sheafed[network]'"
+        "certificates need cryptography; install it with: pip install 'sheafed[network]'"
     ) from problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
