@@ -19,8 +19,8 @@ from pathlib import Path
 import networkx as nx
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
-from sheafed.config.experiment import read
 from sheafed.config.federation import build
+from sheafed.config.reading import read
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.network.summary import gather
 from sheafed.transport.zenoh.certificates import make_certificates

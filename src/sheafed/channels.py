@@ -4,21 +4,20 @@ A latent `(d,)` is one transmission of d symbols. It is first quantised, then no
 then some of its symbols are erased. Each latent is disturbed independently of the batch.
 """
 
-from dataclasses import dataclass
-from math import isfinite
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
+from sheafed.options import Fraction, Real, options
 
 When = Literal["always", "inference"]
 MOST_BITS = 32
 
 
-@dataclass(frozen=True)
+@options
 class Channel:
     """A link over which latents are transmitted.
 
@@ -36,19 +35,10 @@ class Channel:
             later; `"inference"`: only the latter.
     """
 
-    snr_db: float | None = None
-    erasure: float = 0.0
-    bits: int | None = None
+    snr_db: Real | None = None
+    erasure: Fraction = 0.0
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS, strict=True)] | None = None
     when: When = "always"
-
-    def __post_init__(self) -> None:
-        if self.snr_db is not None and not isfinite(self.snr_db):
-            raise InputError(f"snr_db must be finite, or None for no noise, got {self.snr_db}")
-        check_fraction("erasure", self.erasure)
-        if self.bits is not None:
-            _check_bits(self.bits)
-        if self.when not in get_args(When):
-            raise InputError(f"when must be 'always' or 'inference', got {self.when!r}")
 
     def carry(self, latents: Tensor, stream: torch.Generator) -> Tensor:
         """Return the received latents `(n, d)`; noise and erasures are drawn from the stream."""

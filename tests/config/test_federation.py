@@ -6,22 +6,26 @@ import torch
 
 from sheafed.channels import Channel
 from sheafed.config import federation as building
-from sheafed.config.experiment import parse
 from sheafed.config.federation import build
 from sheafed.config.flops import costs
 from sheafed.config.presets import preset
+from sheafed.config.reading import parse
 from sheafed.datasets import from_arrays, modalities
 from sheafed.errors import ConfigError
 from sheafed.methods import (
     SWBN,
     ZCA,
     ComFed,
+    Constant,
     DualAscent,
     FedMuscle,
     FedProto,
     GaussianNoise,
+    IdentityMaps,
+    MapPolicy,
     NonCooperative,
     NoWhitening,
+    SheafFRL,
     WarmUp,
 )
 
@@ -204,7 +208,7 @@ def test_a_process_of_one_agent_means_the_same_pilots():
 def test_modalities_that_cannot_be():
     with pytest.raises(ConfigError, match=r"'sum'.*'cnn'.*'profiles' has the shape \(1, 16\)"):
         build(viewing(sum={"encoder": "cnn"}))
-    with pytest.raises(ConfigError, match=r"modality.*'smell'.*'pixels', 'fourier'"):
+    with pytest.raises(ConfigError, match=r"modality must be 'pixels', 'fourier'.*got 'smell'"):
         viewing(ear={"modality": "smell"})
 
 
@@ -232,14 +236,18 @@ def test_edges_by_hand():
 
 def test_methods():
     def made(**table):
-        return parse({"method": table}).method.build()
+        return parse({"method": table}).method
 
-    assert made(name="non-cooperative", whitening="private") == NonCooperative("private", 0.1)
-    assert made(penalty=0.5, warm_up_rounds=9).penalty == WarmUp(0.5, 9)
-    assert made(penalty=0.5, tolerance=0.1).penalty == DualAscent(0.1, largest=0.5)
-    assert isinstance(made(whitening={"kind": "swbn"}).whitening, SWBN)
-    assert isinstance(made(whitening={"kind": "zca"}).whitening, ZCA)
-    assert isinstance(made(whitening={"kind": "none"}).whitening, NoWhitening)
+    assert made(name="non-cooperative", whitening="private") == NonCooperative(whitening="private")
+    assert made(penalty=0.5) == SheafFRL(penalty=0.5)
+    assert made(penalty={"kind": "constant", "value": 0.5}).penalty == Constant(0.5)
+    assert made(penalty={"kind": "warm-up", "value": 0.5, "rounds": 9}).penalty == WarmUp(0.5, 9)
+    assert made(penalty={"kind": "dual-ascent", "tolerance": 0.2}).penalty == DualAscent(0.2)
+    assert made(whitening={"kind": "swbn"}).whitening == SWBN()
+    assert made(whitening={"shrinkage": 0.3}).whitening == ZCA(0.3)
+    assert made(whitening="none").whitening == NoWhitening()
+    assert made(maps={"kind": "identity"}).maps == IdentityMaps()
+    assert made(maps={"source": "all"}).maps == MapPolicy(source="all")
     assert made(distillation={"confidence": 0.5}).distillation.confidence == 0.5
     assert made(privacy="strict").privacy == "strict"
     assert made(noise={"epsilon": 4, "clip": 0.5}).noise == GaussianNoise(4, 1e-5, 0.5)
@@ -258,7 +266,7 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
 
     def made(factory, **options):
         tables = {"method": {"name": "custom", "factory": factory, "options": options}}
-        return parse(tables).method.build()
+        return parse(tables).method.load()
 
     assert made("my_own_method:make", shrinkage=0.3) == NonCooperative(shrinkage=0.3)
     with pytest.raises(ConfigError, match="module:name"):
@@ -276,11 +284,11 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
 )
 def test_a_channel_is_a_value(name):
     table = {"name": name, "channel": {"snr_db": 10, "when": "inference"}}
-    method = parse({"method": table}).method.build()
+    method = parse({"method": table}).method
     assert method.channel == Channel(snr_db=10, when="inference")
-    assert parse({"method": {"name": name}}).method.build().channel is None
+    assert parse({"method": {"name": name}}).method.channel is None
 
 
 def test_the_size_of_edge_stalks_is_a_value():
-    assert parse({"method": {"edge_dim": 32}}).method.build().edge_dim == 32
-    assert parse({}).method.build().edge_dim is None
+    assert parse({"method": {"edge_dim": 32}}).method.edge_dim == 32
+    assert parse({}).method.edge_dim is None

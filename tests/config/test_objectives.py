@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from sheafed.agents.objectives import Autoencoding, OnlineProbe, PseudoLabels, SimCLR, VICReg
-from sheafed.config.experiment import Experiment, parse
+from sheafed.config.experiment import Experiment
 from sheafed.config.federation import build
 from sheafed.config.presets import preset
+from sheafed.config.reading import parse
 from sheafed.errors import ConfigError
 from sheafed.training import train
 
@@ -99,10 +100,16 @@ def test_others_are_not_touched():
     [
         ({"unlabelled": ["ada"]}, "'ada' has no labels, .*'cross-entropy' needs; give it one of a"),
         ({"objectives": {"zoe": "vicreg"}}, r"no agents \['zoe'\] .* only \['ada', 'bo'"),
-        ({"objective": "vicrag"}, "model.objective.name is 'vicrag', must be one of 'cross-ent"),
-        ({"objective": {"name": "vicreg", "tau": 1}}, "model.objective.tau is not a key; there ar"),
-        ({"objective": {"name": "simclr", "temperature": 0}}, "model.objective.temperature is 0"),
-        ({"objective": {"name": "pseudo-labels", "labelled": 0}}, "model.objective.labelled is 0"),
+        ({"objective": "vicrag"}, "model.objective.*'vicrag'.*'cross-ent"),
+        ({"objective": {"name": "vicreg", "tau": 1}}, "unknown key model.objective.tau; allowed"),
+        (
+            {"objective": {"name": "simclr", "temperature": 0}},
+            "model.objective.temperature must be .*got 0",
+        ),
+        (
+            {"objective": {"name": "pseudo-labels", "labelled": 0}},
+            "model.objective.labelled must be .*got 0",
+        ),
         ({"agents": OWN, "objectives": {"a": "vicreg"}}, "objectives and unlabelled are for famil"),
         ({"agents": [OWN[0] | {"labels": False}]}, "agent 'a' has no labels"),
     ],

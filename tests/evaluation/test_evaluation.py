@@ -45,7 +45,7 @@ PROTOCOLS: dict[str, tuple[Method, dict[str, int]]] = {
     ),
     "unwhitened": (SheafFRL(pilots_per_round=12, whitening=NoWhitening()), DIMENSIONS),
     "alone": (NonCooperative(), DIMENSIONS),
-    "alone, private": (NonCooperative("private"), DIMENSIONS),
+    "alone, private": (NonCooperative(whitening="private"), DIMENSIONS),
 }
 
 
@@ -181,7 +181,7 @@ def test_post_hoc_maps_are_optimal() -> None:
 
 @pytest.mark.parametrize("whitening", ["pilots", "private"])
 def test_post_hoc_whitening_is_of_what_it_says(whitening: Any) -> None:
-    run = star(NonCooperative(whitening), DIMENSIONS)
+    run = star(NonCooperative(whitening=whitening), DIMENSIONS)
     for node in run.nodes.values():
         data = pilots().inputs if whitening == "pilots" else node.agent.data.train.inputs
         latents = linear(node.agent.encoder, array(data))

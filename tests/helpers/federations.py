@@ -33,7 +33,7 @@ Built = TypeVar("Built")
 
 METHODS: dict[str, Callable[[], Method]] = {
     "distillation": lambda: SheafFRL(
-        penalty=DualAscent(tolerance=0.1, step=0.5),
+        penalty=DualAscent(tolerance=0.1, step=0.5, largest=1.0),
         pilots_per_round=8,
         distillation=Distillation(confidence=0.3),
     ),
@@ -52,7 +52,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "compressed": lambda: SheafFRL(
         edge_dim=2, pilots_per_round=8, channel=Channel(snr_db=15, bits=6)
     ),
-    "alone": lambda: NonCooperative("private"),
+    "alone": lambda: NonCooperative(whitening="private"),
     "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
     "projections": lambda: ComFed(penalty=0.5, projection=3),

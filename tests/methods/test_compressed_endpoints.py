@@ -206,8 +206,8 @@ def test_probabilities_are_learnt_through_the_stalk() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"edge_dim": 0}, "edge_dim must be a whole number of at least 1, got 0"),
-        ({"edge_dim": 2.5}, "edge_dim must be a whole number of at least 1, got 2.5"),
+        ({"edge_dim": 0}, "edge_dim must be at least 1, got 0"),
+        ({"edge_dim": 2.5}, "edge_dim must be an integer, got 2.5"),
         ({"edge_dim": 2, "maps": IdentityMaps()}, "identity maps do not compress"),
     ],
 )

@@ -300,14 +300,14 @@ def test_an_epochs_last_round_fits() -> None:
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, "round", None])
 def test_a_bad_cadence_is_refused(every: object) -> None:
-    with pytest.raises(InputError, match=r"every must be 'epoch' or at least 1 round"):
+    with pytest.raises(InputError, match=r"every must be .* or 'epoch'"):
         MapPolicy(every=every)
 
 
 def test_bad_sources_and_decays_are_refused() -> None:
     with pytest.raises(InputError, match=r"source must be .* got 'pilots'"):
         MapPolicy(source="pilots")
-    with pytest.raises(InputError, match=r"decay must lie in \[0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"decay must be at most 1, got 1.5"):
         MapPolicy(decay=1.5)
 
 

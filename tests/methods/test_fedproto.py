@@ -28,7 +28,7 @@ from tests.helpers.small_federations import CLASSES, normal, pilots, same_weight
 
 EQUAL = {"a": 5, "b": 5}
 THREE = {"a": 5, "b": 5, "c": 5}
-BOTH = [FedProto(0.7), FedProto(0.7, aggregation="ema")]
+BOTH = [FedProto(0.7, aggregation="mean"), FedProto(0.7, aggregation="ema")]
 EPOCH = 4  # rounds: 64 samples in batches of 16, so that an epoch is one pass
 
 
@@ -45,7 +45,7 @@ def test_the_distance_sample_by_sample_without_unknown_classes() -> None:
 
 
 def test_prototypes_are_the_class_means_over_the_epoch() -> None:
-    training = Training(quiet(EQUAL), PAIR, FedProto()).run(EPOCH)
+    training = Training(quiet(EQUAL), PAIR, FedProto(aggregation="mean")).run(EPOCH)
     assert training.sent() == []
     assert training.penalties() == []
     for node in training.nodes.values():
@@ -61,7 +61,7 @@ def test_prototypes_are_the_class_means_over_the_epoch() -> None:
 
 def test_one_step_by_hand() -> None:
     rate, weight = 0.5, 0.7
-    training = Training(quiet(EQUAL, rate), PAIR, FedProto(weight)).run(EPOCH)
+    training = Training(quiet(EQUAL, rate), PAIR, FedProto(weight, aggregation="mean")).run(EPOCH)
     node = training.nodes["a"]
     every = [n.agent.data.train for n in training.nodes.values()]
     latents = [latents_by_hand(n.agent, n.agent.data.train.inputs) for n in training.nodes.values()]

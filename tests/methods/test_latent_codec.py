@@ -60,7 +60,7 @@ def test_what_half_precision_cannot_hold_is_refused() -> None:
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(
-        InputError, match="quantisation must be one of none, float16, int8, got 'bit'"
+        InputError, match="quantisation must be 'none', 'float16' or 'int8', got 'bit'"
     ):
         SheafFRL(quantisation="bit")
 

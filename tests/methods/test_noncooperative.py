@@ -148,7 +148,7 @@ def test_evaluation_does_not_touch_training() -> None:
     for every in (1, 4):
         agents = [agent("a", 8), agent("b", 5)]
         options = {"epochs": 4, "rounds_per_epoch": 2, "evaluate_every": every}
-        train(agents, [("a", "b")], NonCooperative("private"), pilots(), **options)
+        train(agents, [("a", "b")], NonCooperative(whitening="private"), pilots(), **options)
         found.append(agents)
     assert same_weights(*found)
 
@@ -157,7 +157,12 @@ def test_evaluation_does_not_touch_training() -> None:
 def test_agents_in_double_precision_are_aligned_too(whitening: str) -> None:
     agents = [in_double(agent("a", 8)), in_double(agent("b", 5))]
     run = train(
-        agents, [("a", "b")], NonCooperative(whitening), pilots().double(), epochs=1, seed=1
+        agents,
+        [("a", "b")],
+        NonCooperative(whitening=whitening),
+        pilots().double(),
+        epochs=1,
+        seed=1,
     )
     assert run.nodes["a"].endpoints["b"].map.dtype == torch.float64
     assert run.history.last["communication_accuracy"] is not None

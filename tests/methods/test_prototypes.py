@@ -14,7 +14,7 @@ from sheafed.transport.message import Message
 from tests.helpers.baselines import Training, noisy, quiet
 from tests.helpers.small_federations import agent, normal, samples
 
-METHODS = [FedProto(), FedProto(aggregation="ema"), ComFed(projection=4)]
+METHODS = [FedProto(aggregation="mean"), FedProto(aggregation="ema"), ComFed(projection=4)]
 
 
 def test_class_sums_sample_by_sample() -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter
 from scipy.linalg import hadamard
 from torch import Tensor
 
 from sheafed import Agent, train
 from sheafed.agents.objectives import cross_entropy
-from sheafed.config.methods import KINDS, MethodTable
 from sheafed.errors import HandshakeError, InputError, NonFiniteError
 from sheafed.methods import NonCooperative, SheafFMTL
 from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps, walsh_hadamard
@@ -433,12 +431,3 @@ def test_neighbours_must_agree(other: SheafFMTL, what: str) -> None:
 def test_options_are_checked(options: dict) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         SheafFMTL(**options)
-
-
-def test_its_table() -> None:
-    parse = TypeAdapter(MethodTable).validate_python
-    assert parse({"name": "sheaf-fmtl"}).build() == SheafFMTL()
-    given = {"name": "sheaf-fmtl", "gamma": 0.01, "every": 2, "scale": 0.01, "whitening": "private"}
-    expected = SheafFMTL(gamma=0.01, every=2, scale=0.01, whitening="private")
-    assert parse(given).build() == expected
-    assert KINDS["sheaf-fmtl"] is type(parse({"name": "sheaf-fmtl"}))

@@ -16,8 +16,8 @@ import torch
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.cli.network import status
-from sheafed.config.experiment import read
 from sheafed.config.federation import build
+from sheafed.config.reading import read
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.network.status import Status, read_statuses
 from sheafed.network.summary import gather

@@ -1,6 +1,6 @@
 import json
 
-from sheafed.config.experiment import parse
+from sheafed.config.reading import parse
 from sheafed.report import page, read_run
 from sheafed.report.config_summary import config_differences, config_tables, describe_config
 from tests.helpers.run_directories import write_run

@@ -61,7 +61,7 @@ METHODS: dict[str, Method] = {
     "stochastic": SheafFRL(pilots_per_round=8, privacy="strict", whitening=SWBN()),
     "rarely": SheafFRL(pilots_per_round=8, exchange_every=3),
     "alone": NonCooperative(),
-    "alone, private": NonCooperative("private"),
+    "alone, private": NonCooperative(whitening="private"),
 }
 SIZES = {"mixed": (MIXED, 6), "equal": (EQUAL, 4), "smaller": (EQUAL, 3), "larger": (EQUAL, 5)}
 CASES = [

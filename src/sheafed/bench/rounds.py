@@ -14,17 +14,16 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.samples import ByteSamples
 from sheafed.bench.measurement import Measurement, interleaved, ratio
 from sheafed.bench.networks import BATCH, BenchNetwork, zoo
-from sheafed.config.methods import SheafFRLTable
 from sheafed.methods import Method, NonCooperative, SheafFRL
 
 
 def overhead(repeats: int) -> list[Measurement]:
     """Compare rounds with bare loops over the same models, memory layout and batches."""
     found = []
-    frugal = SheafFRLTable()
+    frugal = SheafFRL(exchange_every=8, quantisation="int8")
     cases: tuple[tuple[str, Method, int, float], ...] = (
-        ("Sheaf-FRL, as configs have it,", frugal.build(), frugal.exchange_every, 1.10),
-        ("Sheaf-FRL, exchanging in full every round,", SheafFRL(), 1, 1.10),
+        ("Sheaf-FRL, every 8th round in int8,", frugal, frugal.exchange_every, 1.10),
+        ("Sheaf-FRL, every round in full,", SheafFRL(), 1, 1.10),
         ("non-cooperative training", NonCooperative(), 1, 1.05),
     )
     for name, method, period, bound in cases:

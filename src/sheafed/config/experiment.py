@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sheafed.config.agent_presets import family
-from sheafed.config.methods import KINDS, MethodTable, SheafFRLTable
-from sheafed.config.objectives import (
-    LABEL_FREE,
-    OBJECTIVES,
-    CrossEntropyTable,
-    ObjectiveTable,
-)
-from sheafed.config.table import Count, Fraction, Positive, Table
-from sheafed.errors import ConfigError
+from sheafed.config.custom_method import CustomMethod
+from sheafed.config.objectives import LABEL_FREE, CrossEntropyTable, ObjectiveTable
+from sheafed.config.table import Table
+from sheafed.methods import ComFed, FedMuscle, FedProto, NonCooperative, SheafFMTL, SheafFRL
+from sheafed.options import Count, Fraction, Integer, NotNegative, OneOf, Positive, Switch
 
+METHODS = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed, CustomMethod)
+"""What `method.name` can choose."""
 CONFIG = "config.json"
 """Where the directory of a run keeps its experiment."""
 
@@ -38,11 +33,11 @@ class Data(Table):
     """Pathological: how many classes an agent sees."""
     shards_per_agent: Count = 2
     """Shards: how many an agent is dealt."""
-    pilot_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    pilot_fraction: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """The fraction of all samples that is held out, unlabelled, as pilots."""
     pilot_classes: Literal["common", "all"] = "common"
     """Whether pilots keep to classes that every agent observes, as in the paper."""
-    train_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    train_fraction: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     """The fraction of each agent's training samples that is used."""
     split: tuple[Positive, Positive, Positive] = (0.8, 0.1, 0.1)
     """Training, validation and test, keeping each agent's mixture of labels."""
@@ -63,12 +58,12 @@ class AgentSpec(Table):
     """Of the encoder's blocks; the last is the latent size."""
     head: tuple[Count, ...] = ()
     """Hidden widths of the classifier."""
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    target_classes: tuple[int, ...] | None = None
+    dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
+    target_classes: tuple[Integer, ...] | None = None
     """Target classes; all by default."""
     objective: ObjectiveTable | None = None
     """What it learns by; that of `[model]` by default."""
-    labels: bool = True
+    labels: Switch = True
     """Without labels an agent has no head and can only send; its objective must need none."""
     modality: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
     """What the agent sees of an image, see `sheafed.datasets.modalities`."""
@@ -100,7 +95,9 @@ class Model(Table):
             return members  # what is wrong is told already
         names = list(family(info.data["family"], info.data["bottleneck"]))
         if len(set(members)) != len(members) or not set(members) <= set(names):
-            raise ValueError(f"must be different agents of the family, which are {names}")
+            raise ValueError(
+                f"must be different agents of the family ({', '.join(names)}), got {list(members)}"
+            )
         return members
 
     @model_validator(mode="after")
@@ -169,13 +166,13 @@ class Training(Table):
     batch_size: Count = 64
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: Positive = 0.01
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    momentum: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.9
+    weight_decay: NotNegative = 5e-4
     max_grad_norm: Positive | None = None
     evaluate_every: Count = 1
     checkpoint_every: Count | None = None
     """Rounds; an epoch by default."""
-    oracle: bool = True
+    oracle: Switch = True
     threads: Count = 1
     """Of torch; bit-identical repetition needs the same number."""
 
@@ -186,82 +183,9 @@ class Experiment(Table):
     data: Data = Data()
     model: Model = Model()
     graph: Graph = Graph()
-    method: MethodTable = SheafFRLTable()
+    method: Annotated[
+        SheafFRL | NonCooperative | FedProto | FedMuscle | SheafFMTL | ComFed | CustomMethod,
+        OneOf(*METHODS, default=SheafFRL),
+    ] = Field(default_factory=SheafFRL)
     training: Training = Training()
-    seed: int = 0
-
-
-def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a TOML file and apply `table.key=value` overrides."""
-    try:
-        tables = tomllib.loads(path.read_text())
-    except OSError as problem:
-        raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
-    return parse(tables, overrides, origin=str(path))
-
-
-def parse(
-    tables: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "the config"
-) -> Experiment:
-    """Check nested tables, after `table.key=value` overrides, and fill in the defaults."""
-    merged = _copy(tables)
-    # Another method has other options: its name first, which drops those of the file's method.
-    for override in sorted(overrides, key=lambda o: o.partition("=")[0].strip() != "method.name"):
-        _apply(merged, override)
-    if "method" in merged and isinstance(merged["method"], dict):
-        merged["method"].setdefault("name", "sheaf-frl")
-    try:
-        return Experiment.model_validate(merged)
-    except ValidationError as problem:
-        lines = [_explain(dict(error)) for error in problem.errors()]
-        raise ConfigError(f"{origin} cannot be used: " + "; ".join(lines)) from problem
-
-
-def _apply(tables: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    path = key.strip().split(".")
-    if not separator or not all(path):
-        raise ConfigError(f"expected an override like training.epochs=5, got {override!r}")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word needs no quotation marks on a command line
-    *parents, last = path
-    for parent in parents:
-        tables = tables.setdefault(parent, {})
-        if not isinstance(tables, dict):
-            raise ConfigError(f"{override!r}: {parent!r} is a value and has no keys")
-    if path == ["method", "name"] and value != tables.get("name", "sheaf-frl"):
-        tables.clear()
-    tables[last] = value
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return value
-
-
-def _explain(error: dict[str, Any]) -> str:
-    """Say which key, what was given, and what can be."""
-    tags = KINDS | OBJECTIVES
-    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "the whole"
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        return f"{key} is not a key; {_choices(error['loc'])}"
-    if kind == "union_tag_invalid":
-        return f"{key}.name is {context['tag']!r}, must be one of {context['expected_tags']}"
-    return f"{key} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-def _choices(location: Sequence[Any]) -> str:
-    table: Any = Experiment
-    for part in location[:-1]:
-        fields = getattr(table, "model_fields", {})
-        if part in fields:  # perhaps a table or None
-            kinds = (fields[part].annotation, *get_args(fields[part].annotation))
-            table = next((kind for kind in kinds if hasattr(kind, "model_fields")), table)
-        table = (KINDS | OBJECTIVES).get(part) or table
-    return f"there are {', '.join(getattr(table, 'model_fields', {}))}"
+    seed: Integer = 0

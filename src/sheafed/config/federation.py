@@ -16,6 +16,7 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe, hide_labels
 from sheafed.agents.samples import ByteSamples, LocalData, TensorSamples
 from sheafed.config.agent_presets import family
+from sheafed.config.custom_method import CustomMethod
 from sheafed.config.experiment import Experiment, Training
 from sheafed.config.objectives import PseudoLabelsTable
 from sheafed.datasets import partitions
@@ -71,7 +72,9 @@ def build(experiment: Experiment, only: Collection[str] | None = None) -> Federa
         agents=agents,
         graph=_graph(experiment, specs),
         pilots=_pilot_set(samples, pilots, modalities),
-        method=experiment.method.build(),
+        method=experiment.method.load()
+        if isinstance(experiment.method, CustomMethod)
+        else experiment.method,
         partition=partition,
         labels=samples.labels,
         rounds_per_epoch=max(1, batches),

@@ -18,7 +18,8 @@ from sheafed.agents.objectives import (
     VICReg,
     cross_entropy,
 )
-from sheafed.config.table import Count, Fraction, NotNegative, Positive, Table
+from sheafed.config.table import Table
+from sheafed.options import Count, Fraction, NotNegative, Positive
 
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 

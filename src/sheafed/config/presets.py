@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from sheafed.config.experiment import Experiment, parse, read
+from sheafed.config.experiment import Experiment
+from sheafed.config.reading import parse, read
 from sheafed.errors import ConfigError
 
 PRESETS = ("digits", "pair", "fifteen")

@@ -1,16 +1,18 @@
-"""What every table of a config is made of."""
+"""What every table of an experiment is made of."""
 
-from typing import Annotated
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, model_validator
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
+from sheafed.options import reject_unknown_keys
 
 
 class Table(BaseModel):
     """A table of the file: unknown keys are errors, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_unknown_keys(cls, given: Any) -> Any:
+        return reject_unknown_keys(given, list(cls.model_fields))

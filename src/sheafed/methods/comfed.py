@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 import torch
@@ -31,18 +31,18 @@ from sheafed.methods.node import Node, NodeContext, latent_dtype
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,
-    check_penalty,
     class_sums,
     classes_of,
     labelled_loss,
     listen,
 )
 from sheafed.methods.whitening import NoWhitening
+from sheafed.options import Count, NotNegative, options
 from sheafed.seeds import generator
 from sheafed.transport.message import Message
 
 
-@dataclass(frozen=True)
+@options
 class ComFed:
     r"""Objective plus $\lambda$ times the squared distance of projected class prototypes.
 
@@ -62,18 +62,10 @@ class ComFed:
             sooner and collapses sooner.
     """
 
-    penalty: float = 1.0
-    projection: int = 64
+    name: Literal["comfed"] = field(default="comfed", kw_only=True, repr=False)
+    penalty: NotNegative = 1.0
+    projection: Count = 64
     every: Literal["epoch", "round"] = "epoch"
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        if not isinstance(self.projection, int) or self.projection < 1:
-            raise InputError(
-                f"projection must be a whole number of at least 1, got {self.projection!r}"
-            )
-        if self.every not in ("epoch", "round"):
-            raise InputError(f"every must be 'epoch' or 'round', got {self.every!r}")
 
     @property
     def label(self) -> str:

@@ -9,24 +9,26 @@ network's average.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import field
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative
-from sheafed.methods.post_hoc import PostHocNode
-from sheafed.methods.prototypes import check_penalty
+from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.options import NotNegative, OneOf, Positive, options
 from sheafed.pilots.policies import PilotPolicy, as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
+Pilots = Annotated[int, Field(ge=2, strict=True)]
+"""A contrast needs two."""
 
-@dataclass(frozen=True)
-class FedMuscle:
+
+@options
+class FedMuscle(PostHocOptions):
     r"""Epochs of ordinary training, then one with a contrastive loss on the pilots.
 
     In each round of an alignment epoch K pilots are drawn and encoded deterministically. With
@@ -36,7 +38,7 @@ class FedMuscle:
 
     the same pilot is the positive, the others are negatives; only $z_i$ is differentiated. Without
     a message in a round there is no alignment in it. All agents need one latent size. Maps are
-    fitted after training, as for `NonCooperative`.
+    fitted after training, as `PostHocOptions` say; its channel is that of alignment epochs too.
 
     Args:
         penalty: the weight of the contrastive loss.
@@ -50,35 +52,14 @@ class FedMuscle:
             representations instead, which for two agents are such pairs and whose number grows
             as $K^{agents - 1}$.
         pilots_per_round: how many are drawn anew each round, or a policy from `sheafed.pilots`.
-        whitening: of the maps after training, see `NonCooperative`.
-        shrinkage: of the covariance before whitening.
-        channel: over which latents are transmitted, in alignment epochs and after training.
     """
 
-    penalty: float = 1.0
-    temperature: float = 0.1
-    local_epochs: int = 4
+    name: Literal["fedmuscle"] = field(default="fedmuscle", kw_only=True, repr=False)
+    penalty: NotNegative = 1.0
+    temperature: Positive = 0.1
+    local_epochs: Annotated[int, Field(ge=0, strict=True)] = 4
     alignment: Literal["average", "pairwise"] = "average"
-    pilots_per_round: int | PilotPolicy = 64
-    whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: float = 0.1
-    channel: Channel | None = None
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        if not 0 < self.temperature < float("inf"):
-            raise InputError(f"temperature must be positive, got {self.temperature}")
-        if not isinstance(self.local_epochs, int) or self.local_epochs < 0:
-            raise InputError(
-                f"local_epochs must be a whole number of at least 0, got {self.local_epochs!r}"
-            )
-        if self.alignment not in ("average", "pairwise"):
-            raise InputError(f"alignment must be 'average' or 'pairwise', got {self.alignment!r}")
-        if isinstance(self.pilots_per_round, int) and self.pilots_per_round < 2:
-            raise InputError(
-                f"pilots_per_round must be at least 2 for a contrast, got {self.pilots_per_round}"
-            )
-        NonCooperative(self.whitening, self.shrinkage)
+    pilots_per_round: Annotated[int | PilotPolicy, OneOf(Pilots, PilotPolicy)] = 64
 
     @property
     def label(self) -> str:

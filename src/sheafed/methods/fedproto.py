@@ -8,37 +8,33 @@ the server's aggregate.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
-from sheafed.channels import Channel
-from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
 from sheafed.methods.node import NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative
-from sheafed.methods.post_hoc import PostHocNode
+from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,
-    check_penalty,
     classes_of,
     labelled_loss,
     listen,
 )
+from sheafed.options import Fraction, NotNegative, options
 from sheafed.transport.message import Message
 
 
-@dataclass(frozen=True)
-class FedProto:
+@options
+class FedProto(PostHocOptions):
     r"""Objective plus $\lambda$ times the squared distance of latents to their prototypes.
 
     $\frac{\lambda}{n d} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of
     the objective: the mean squared error of the original's published code, averaged over samples
     and dimensions. Samples of classes that nobody has sent add 0 and count in n. Prototypes are
     constants, and come from the latents that training computed anyway. All agents need one latent
-    size. Maps are fitted after training, as for `NonCooperative`.
+    size. Maps are fitted after training, as `PostHocOptions` say.
 
     Args:
         penalty: $\lambda$.
@@ -49,24 +45,12 @@ class FedProto:
             Sheaf-FRL paper's: class means of a batch are sent in the round after it, and each
             prototype is their exponential moving average.
         momentum: what a round leaves of the moving average.
-        whitening: of the maps after training, see `NonCooperative`.
-        shrinkage: of the covariance before whitening.
-        channel: over which latents are transmitted after training, see `NonCooperative`.
     """
 
-    penalty: float = 1.0
-    aggregation: Literal["mean", "ema"] = "mean"
-    momentum: float = 0.9
-    whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: float = 0.1
-    channel: Channel | None = None
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        if self.aggregation not in ("mean", "ema"):
-            raise InputError(f"aggregation must be 'mean' or 'ema', got {self.aggregation!r}")
-        check_fraction("momentum", self.momentum)
-        NonCooperative(self.whitening, self.shrinkage)
+    name: Literal["fedproto"] = field(default="fedproto", kw_only=True, repr=False)
+    penalty: NotNegative = 1.0
+    aggregation: Literal["mean", "ema"] = "ema"
+    momentum: Fraction = 0.9
 
     @property
     def label(self) -> str:

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from typing import Literal
 
-from sheafed.channels import Channel
-from sheafed.errors import InputError
 from sheafed.methods.node import NodeContext
-from sheafed.methods.post_hoc import PostHocNode
+from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.options import options
 from sheafed.transport.message import Message
 
 
-@dataclass(frozen=True)
-class NonCooperative:
-    """Independent training and the post-hoc pipeline of the paper's baselines.
+@options
+class NonCooperative(PostHocOptions):
+    """Independent training and the post-hoc pipeline of the paper's baselines."""
 
-    Args:
-        whitening: fit ZCA to the `"pilots"`, as Sheaf-FRL has it, or to each agent's `"private"`
-            training data, as the paper does for its baselines. The latter costs a baseline much
-            of its communication accuracy when data are shifted; training is the same, and a run
-            measures both when it ends.
-        shrinkage: of the covariance before whitening.
-        channel: over which latents are transmitted, see `sheafed.channels`.
-    """
-
-    whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: float = 0.1
-    channel: Channel | None = None
-
-    def __post_init__(self) -> None:
-        if self.whitening not in ("pilots", "private"):
-            raise InputError(f"whitening must be 'pilots' or 'private', got {self.whitening!r}")
+    name: Literal["non-cooperative"] = field(default="non-cooperative", kw_only=True, repr=False)
 
     @property
     def label(self) -> str:

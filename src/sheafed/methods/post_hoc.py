@@ -14,7 +14,26 @@ from sheafed.linalg.running_zca import RunningZCA
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ALIGNMENT, Node, NodeContext, latent_dtype
 from sheafed.methods.procrustes_solver import solve
+from sheafed.options import Fraction, options
 from sheafed.transport.message import Message, TensorSpec
+
+
+@options(kw_only=True)
+class PostHocOptions:
+    """How the maps of a method that learns none are fitted after training.
+
+    Args:
+        whitening: fit ZCA to the `"pilots"`, as Sheaf-FRL has it, or to each agent's `"private"`
+            training data, as the paper does for its baselines. The latter costs a baseline much
+            of its communication accuracy when data are shifted; training is the same, and a run
+            measures both when it ends.
+        shrinkage: of the covariance before whitening.
+        channel: over which latents are transmitted, see `sheafed.channels`.
+    """
+
+    whitening: Literal["pilots", "private"] = "pilots"
+    shrinkage: Fraction = 0.1
+    channel: Channel | None = None
 
 
 class PostHocNode(Node):

@@ -170,12 +170,6 @@ def classes_of(agent: Agent) -> int:
     return count_classes(agent)
 
 
-def check_penalty(penalty: float) -> None:
-    """Raise unless the weight of a coupling term is finite and at least 0."""
-    if not 0 <= penalty < float("inf"):
-        raise InputError(f"penalty must be a finite number of at least 0, got {penalty}")
-
-
 def _labels(agent: Agent, batch: Batch, classes: int) -> Tensor:
     targets = batch.targets
     if targets is None or targets.ndim != 1 or targets.is_floating_point():

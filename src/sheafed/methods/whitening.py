@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import field
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
 from sheafed.linalg.running_zca import RunningZCA
 from sheafed.linalg.stochastic_whitening import StochasticWhitening
+from sheafed.options import Fraction, options
 
 
 class WhiteningLayer(Protocol):
@@ -37,33 +38,48 @@ class WhiteningLayer(Protocol):
         """Restore the buffers."""
 
 
-@dataclass(frozen=True)
+@options
 class ZCA:
-    """Whiten by the running covariance in closed form; see `RunningZCA`."""
+    """Whiten by the running covariance in closed form; see `RunningZCA`.
 
-    shrinkage: float = 0.5
-    momentum: float = 0.05
+    Args:
+        shrinkage: of all variances towards their mean. The more, the less small variances are
+            amplified.
+        momentum: the weight of one batch in the running moments.
+    """
+
+    kind: Literal["zca"] = field(default="zca", kw_only=True, repr=False)
+    shrinkage: Fraction = 0.5
+    momentum: Fraction = 0.05
 
     def layer(self, dimension: int) -> RunningZCA:
         """Return the whitening of one agent."""
         return RunningZCA(dimension, self.momentum, self.shrinkage)
 
 
-@dataclass(frozen=True)
+@options
 class SWBN:
-    """Whiten by a layer that is trained along; see `StochasticWhitening`."""
+    """Whiten by a layer that is trained along; see `StochasticWhitening`.
 
-    shrinkage: float = 0.1
-    momentum: float = 0.05
+    Args:
+        shrinkage: of all variances towards their mean, when the layer is fitted in closed form.
+        momentum: the weight of one batch in the running moments.
+    """
+
+    kind: Literal["swbn"] = field(default="swbn", kw_only=True, repr=False)
+    shrinkage: Fraction = 0.1
+    momentum: Fraction = 0.05
 
     def layer(self, dimension: int) -> StochasticWhitening:
         """Return the whitening of one agent."""
         return StochasticWhitening(dimension, self.momentum, self.shrinkage)
 
 
-@dataclass(frozen=True)
+@options
 class NoWhitening:
     """Compare the latents as they are."""
+
+    kind: Literal["none"] = field(default="none", kw_only=True, repr=False)
 
     def layer(self, dimension: int) -> Unwhitened:
         """Return the identity."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from sheafed.pilots.selection import Selection, check_labels
 from sheafed.seeds import permutation
 
 
+@runtime_checkable
 class PilotPolicy(Protocol):
     """A pure function from the round to its pilots."""
 

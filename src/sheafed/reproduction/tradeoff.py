@@ -168,7 +168,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     seconds are per update of all maps of the agent.
     """
     federation = build(experiment)
-    method = experiment.method.build()
+    method = experiment.method
     if not isinstance(method, SheafFRL) or not isinstance(method.pilots_per_round, int):
         raise ConfigError(
             f"tab:tradeoff needs method.name=sheaf-frl, got method.name={experiment.method.name}"

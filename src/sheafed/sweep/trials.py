@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from itertools import pairwise, product
 
@@ -82,7 +82,7 @@ def make_trials(
 
 def applicable_keys(keys: Sequence[str], experiment: Experiment) -> list[str]:
     """Return the keys that an experiment has: options differ from method to method."""
-    options = type(experiment.method).model_fields
+    options = {option.name for option in fields(experiment.method)}
     return [
         key
         for key in keys

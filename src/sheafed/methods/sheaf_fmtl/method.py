@@ -20,26 +20,25 @@ memory` measures it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 from math import floor
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from sheafed.channels import Channel
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.noncooperative import NonCooperative
-from sheafed.methods.post_hoc import PostHocNode
-from sheafed.methods.prototypes import check_penalty
+from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
 from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps
+from sheafed.options import Count, NotNegative, Positive, options
 from sheafed.seeds import generator
 from sheafed.transport.message import MAX_MAGNITUDE, Message, TensorSpec
 
 
-@dataclass(frozen=True)
-class SheafFMTL:
+@options
+class SheafFMTL(PostHocOptions):
     r"""Objective plus $\frac\lambda2$ times the squared disagreement of projected parameters.
 
     With $r_{ij} = P_{ij} \theta_i - P_{ji} \theta_j$, an exchange takes two steps at once:
@@ -52,7 +51,7 @@ class SheafFMTL:
     second exchange. Between exchanges agents follow their objectives alone, as there: neighbours'
     projections would be stale, and the pull would grow with the rounds in an epoch. A message that
     is lost leaves its edge out of that exchange at its receiver. Maps for communication are fitted
-    after training, as for `NonCooperative`.
+    after training, as `PostHocOptions` say.
 
     Rates that are too large make the projections grow without bound, which ends in an error. The
     maps of an edge are stable for $\eta \lambda (\|\theta_i\|^2 + \|\theta_j\|^2) < 2$; the models,
@@ -70,35 +69,14 @@ class SheafFMTL:
             more penalty is stable and less of it has an effect (five agents on digits, gamma 0.01,
             8 epochs, one seed: private accuracy .741, .749, .745 at penalties of 0.001, 0.01, 0.1
             with 0.01, and .748, .766, .766 with `"isometric"`).
-        whitening: of the maps after training, see `NonCooperative`.
-        shrinkage: of the covariance before whitening.
-        channel: over which latents are transmitted after training, see `NonCooperative`.
     """
 
-    penalty: float = 1e-3
-    gamma: float = 1e-3
-    map_rate: float = 1e-2
-    every: int | Literal["epoch"] = "epoch"
-    scale: float | Literal["isometric"] = "isometric"
-    whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: float = 0.1
-    channel: Channel | None = None
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        if not 0 < self.gamma <= 1:
-            raise InputError(f"gamma must lie in (0, 1], got {self.gamma}")
-        if not 0 <= self.map_rate < float("inf"):
-            raise InputError(f"map_rate must be a finite number of at least 0, got {self.map_rate}")
-        if self.every != "epoch" and not (_is_whole(self.every) and self.every >= 1):
-            raise InputError(
-                f"every must be 'epoch' or a whole number of at least 1, got {self.every!r}"
-            )
-        if self.scale != "isometric" and not (
-            isinstance(self.scale, int | float) and 0 < self.scale < float("inf")
-        ):
-            raise InputError(f"scale must be 'isometric' or a positive number, got {self.scale!r}")
-        NonCooperative(self.whitening, self.shrinkage)
+    name: Literal["sheaf-fmtl"] = field(default="sheaf-fmtl", kw_only=True, repr=False)
+    penalty: NotNegative = 1e-3
+    gamma: Annotated[float, Field(gt=0, le=1, strict=True)] = 1e-3
+    map_rate: NotNegative = 1e-2
+    every: Count | Literal["epoch"] = "epoch"
+    scale: Positive | Literal["isometric"] = "isometric"
 
     @property
     def label(self) -> str:
@@ -257,7 +235,3 @@ class SheafFMTLNode(PostHocNode):
         """Go on from such a state."""
         super().load_state(state)
         self.maps.load_state(state["maps"])
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -13,17 +13,15 @@ FedMD (Li and Wang 2019, arXiv:1910.03581) and FedDF (Lin et al. 2020, arXiv:200
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from sheafed.agents.objectives import soft_cross_entropy
-from sheafed.errors import HandshakeError, InputError
-from sheafed.linalg.checks import check_fraction
+from sheafed.errors import HandshakeError
+from sheafed.options import Fraction, Positive, options
 
 
-@dataclass(frozen=True)
+@options
 class Distillation:
     """Senders add their head's class probabilities of the pilots; receivers' heads learn them.
 
@@ -35,13 +33,8 @@ class Distillation:
         weight: of the soft cross-entropy beside the objective.
     """
 
-    confidence: float = 0.8
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_fraction("confidence", self.confidence)
-        if not 0 < self.weight < float("inf"):
-            raise InputError(f"the weight of distillation must be positive, got {self.weight}")
+    confidence: Fraction = 0.8
+    weight: Positive = 1.0
 
     def loss(self, head: nn.Module, latents: Tensor, probabilities: Tensor) -> Tensor | None:
         """Return the soft cross-entropy of the head on the latents `(n, d)` of confident senders.

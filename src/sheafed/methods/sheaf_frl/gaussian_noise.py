@@ -7,21 +7,22 @@ and does not protect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from math import sqrt
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from sheafed.differential_privacy import mu_of
-from sheafed.errors import InputError
+from sheafed.options import Positive, options
 from sheafed.seeds import secret_stream
 
 
-@dataclass(frozen=True)
+@options
 class GaussianNoise:
     r"""The analytic Gaussian mechanism on white latents.
 
@@ -32,14 +33,9 @@ class GaussianNoise:
             for agents of all sizes. Longer ones are shortened.
     """
 
-    epsilon: float
-    delta: float = 1e-5
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.clip < float("inf"):
-            raise InputError(f"clip must be positive and finite, got {self.clip}")
-        mu_of(self.epsilon, self.delta)  # checks both
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1, strict=True)] = 1e-5
+    clip: Positive = 1.0
 
     @cached_property
     def mu(self) -> float:

@@ -1,13 +1,12 @@
 """When restriction maps are refitted, and from what."""
 
-from dataclasses import dataclass
+from dataclasses import field
 from typing import ClassVar, Literal
 
-from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
+from sheafed.options import Count, Fraction, options
 
 
-@dataclass(frozen=True)
+@options
 class MapPolicy:
     """When maps are refitted, and from what.
 
@@ -20,16 +19,10 @@ class MapPolicy:
         decay: what a round leaves of the running cross-covariance.
     """
 
-    every: int | Literal["epoch"] = 1
+    kind: Literal["procrustes"] = field(default="procrustes", kw_only=True, repr=False)
+    every: Count | Literal["epoch"] = 1
     source: Literal["round", "all", "running"] = "running"
-    decay: float = 0.9
-
-    def __post_init__(self) -> None:
-        if self.every != "epoch" and (not isinstance(self.every, int) or self.every < 1):
-            raise InputError(f"every must be 'epoch' or at least 1 round, got {self.every!r}")
-        if self.source not in ("round", "all", "running"):
-            raise InputError(f"source must be 'round', 'all' or 'running', got {self.source!r}")
-        check_fraction("decay", self.decay)
+    decay: Fraction = 0.9
 
     def fit_number(self, round: int, rounds_per_epoch: int) -> int | None:
         """Return how many fits came before the one of this round, or None if it has none."""
@@ -40,10 +33,11 @@ class MapPolicy:
         return number if rest == 0 else None
 
 
-@dataclass(frozen=True)
+@options
 class IdentityMaps:
     """One shared latent space: every map is the identity, and is never fitted."""
 
+    kind: Literal["identity"] = field(default="identity", kw_only=True, repr=False)
     source: ClassVar[Literal["none"]] = "none"
 
     def fit_number(self, round: int, rounds_per_epoch: int) -> None:

@@ -5,8 +5,8 @@ The choices a user makes; what an agent then does is in `sheafed.methods.sheaf_f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import field
+from typing import Annotated, Literal
 
 from sheafed.channels import Channel
 from sheafed.errors import InputError
@@ -17,12 +17,13 @@ from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
 from sheafed.methods.sheaf_frl.latent_codec import Quantisation
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
-from sheafed.methods.sheaf_frl.penalty_weight import PenaltyWeight, as_penalty
+from sheafed.methods.sheaf_frl.penalty_weight import Constant, DualAscent, PenaltyWeight, WarmUp
 from sheafed.methods.whitening import SWBN, ZCA, NoWhitening
+from sheafed.options import PYTHON_ONLY, Count, NotNegative, OneOf, options
 from sheafed.pilots.policies import PilotPolicy
 
 
-@dataclass(frozen=True)
+@options
 class SheafFRL:
     r"""The method of the paper.
 
@@ -48,40 +49,35 @@ class SheafFRL:
         solver: how Procrustes problems are solved; by default once per edge and process.
     """
 
-    penalty: float | PenaltyWeight = 0.1
+    name: Literal["sheaf-frl"] = field(default="sheaf-frl", kw_only=True, repr=False)
+    penalty: Annotated[
+        float | PenaltyWeight, OneOf(NotNegative, Constant, WarmUp, DualAscent, PenaltyWeight)
+    ] = 0.1
     privacy: Literal["standard", "strict"] = "standard"
-    maps: MapPolicy | IdentityMaps = field(default_factory=MapPolicy)
-    pilots_per_round: int | PilotPolicy = 64
-    whitening: ZCA | SWBN | NoWhitening = field(default_factory=ZCA)
+    maps: Annotated[MapPolicy | IdentityMaps, OneOf(MapPolicy, IdentityMaps, default=MapPolicy)] = (
+        MapPolicy()
+    )
+    pilots_per_round: Annotated[int | PilotPolicy, OneOf(Count, PilotPolicy)] = 64
+    whitening: Annotated[ZCA | SWBN | NoWhitening, OneOf(ZCA, SWBN, NoWhitening, default=ZCA)] = (
+        ZCA()
+    )
     distillation: Distillation | None = None
-    exchange_every: int = 1
+    exchange_every: Count = 1
     quantisation: Quantisation = "none"
     channel: Channel | None = None
-    edge_dim: int | None = None
+    edge_dim: Count | None = None
     noise: GaussianNoise | None = None
-    solver: Solver = field(default_factory=SharedSolver, repr=False, compare=False)
+    solver: Annotated[Solver, PYTHON_ONLY] = field(
+        default_factory=SharedSolver, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        as_penalty(self.penalty)
-        if self.privacy not in ("standard", "strict"):
-            raise InputError(f"privacy must be 'standard' or 'strict', got {self.privacy!r}")
         if self.privacy == "strict" and isinstance(self.maps, IdentityMaps):
             raise InputError(
                 "identity maps transport nothing: under strict privacy they would send the raw "
                 "latents; take MapPolicy() or privacy='standard'"
             )
-        if self.edge_dim is not None:
-            self._check_edge_dim(self.edge_dim)
-        if self.exchange_every < 1:
-            raise InputError(f"exchange_every must be at least 1, got {self.exchange_every}")
-        if self.quantisation not in get_args(Quantisation):
-            choices = ", ".join(get_args(Quantisation))
-            raise InputError(f"quantisation must be one of {choices}, got {self.quantisation!r}")
-
-    def _check_edge_dim(self, edge_dim: int) -> None:
-        if not isinstance(edge_dim, int) or edge_dim < 1:
-            raise InputError(f"edge_dim must be a whole number of at least 1, got {edge_dim!r}")
-        if isinstance(self.maps, IdentityMaps):
+        if self.edge_dim is not None and isinstance(self.maps, IdentityMaps):
             raise InputError("identity maps do not compress; take MapPolicy() or edge_dim=None")
 
     @property

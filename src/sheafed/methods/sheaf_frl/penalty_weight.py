@@ -1,11 +1,13 @@
 r"""The weight $\lambda$ of the gluing penalty, edge by edge and round by round."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import field
+from typing import Literal, Protocol, runtime_checkable
 
 from sheafed.errors import InputError
+from sheafed.options import Count, NotNegative, options
 
 
+@runtime_checkable
 class PenaltyWeight(Protocol):
     r"""How $\lambda$ of one edge develops. The value itself is the state, a plain float."""
 
@@ -20,14 +22,16 @@ class PenaltyWeight(Protocol):
         """Return the weight after a round; the misalignment is None if nothing could be read."""
 
 
-@dataclass(frozen=True)
+@options
 class Constant:
-    r"""The same $\lambda$ in every round, as in the paper."""
+    r"""The same $\lambda$ in every round, as in the paper; a number alone stands for it.
 
-    value: float
+    Args:
+        value: $\lambda$.
+    """
 
-    def __post_init__(self) -> None:
-        _check("value", self.value)
+    kind: Literal["constant"] = field(default="constant", kw_only=True, repr=False)
+    value: NotNegative
 
     @property
     def active(self) -> bool:
@@ -43,17 +47,18 @@ class Constant:
         return self.value
 
 
-@dataclass(frozen=True)
+@options
 class WarmUp:
-    r"""$\lambda$ rises linearly from 0 to its value over the first rounds."""
+    r"""$\lambda$ rises linearly from 0 to its value over the first rounds.
 
-    value: float
-    rounds: int
+    Args:
+        value: the final $\lambda$.
+        rounds: how many rounds it takes to get there.
+    """
 
-    def __post_init__(self) -> None:
-        _check("value", self.value)
-        if self.rounds < 1:
-            raise InputError(f"rounds of a warm-up must be at least 1, got {self.rounds}")
+    kind: Literal["warm-up"] = field(default="warm-up", kw_only=True, repr=False)
+    value: NotNegative
+    rounds: Count
 
     @property
     def active(self) -> bool:
@@ -69,22 +74,27 @@ class WarmUp:
         return self.value * min(1.0, (round + 1) / self.rounds)
 
 
-@dataclass(frozen=True)
+@options
 class DualAscent:
     r"""$\lambda_e \leftarrow [\lambda_e + \alpha (r_e - \tau)]_0^{max}$, edge by edge.
 
     The multiplier of the constraint that an edge's misalignment $r_e$ stay below a tolerance:
     edges that are glued well enough are left in peace.
+
+    Args:
+        tolerance: $\tau$.
+        step: $\alpha$.
+        initial: $\lambda_e$ of the first round.
+        largest: the bound on $\lambda_e$.
     """
 
-    tolerance: float
-    step: float = 0.01
-    initial: float = 0.0
-    largest: float = 1.0
+    kind: Literal["dual-ascent"] = field(default="dual-ascent", kw_only=True, repr=False)
+    tolerance: NotNegative
+    step: NotNegative = 0.01
+    initial: NotNegative = 0.0
+    largest: NotNegative = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("tolerance", "step", "initial", "largest"):
-            _check(name, getattr(self, name))
         if self.initial > self.largest:
             raise InputError(
                 f"the initial weight {self.initial} is above the largest one, {self.largest}"
@@ -108,15 +118,4 @@ class DualAscent:
 
 def as_penalty(given: float | PenaltyWeight) -> PenaltyWeight:
     """Turn a number into a constant weight."""
-    if isinstance(given, int | float):
-        return Constant(float(given))
-    if not hasattr(given, "update"):
-        raise InputError(
-            f"a penalty must be a number, Constant, WarmUp or DualAscent, got {given!r}"
-        )
-    return given
-
-
-def _check(name: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise InputError(f"{name} of a penalty must be a finite number of at least 0, got {value}")
+    return Constant(given) if isinstance(given, int | float) else given
