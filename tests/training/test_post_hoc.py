@@ -12,7 +12,9 @@ from tests.helpers.federations import EDGES, agents, pilots, start
 
 
 def alone(whitening: str, out: Path | None = None) -> Network:
-    return train(agents(), EDGES, NonCooperative(whitening=whitening), pilots(), epochs=2, out=out, seed=3)
+    return train(
+        agents(), EDGES, NonCooperative(whitening=whitening), pilots(), epochs=2, out=out, seed=3
+    )
 
 
 def figures(run: Network) -> dict[str, float]:
