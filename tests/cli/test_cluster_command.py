@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sheafed.cli import run as command
-from sheafed.config.federation import build
+from sheafed.config import run_experiment
 from sheafed.config.presets import preset
 from sheafed.errors import LostRankError
 from sheafed.training import Cluster
@@ -28,8 +27,8 @@ from pathlib import Path
 from sheafed.methods import SheafFRL
 
 class Doomed(SheafFRL):
-    def node(self, setting):
-        node = super().node(setting)
+    def node(self, context):
+        node = super().node(context)
         receive, killed = node.receive, Path("killed")
         def doomed(round, inbox):
             before = killed.read_text().split() if killed.exists() else []
@@ -38,22 +37,32 @@ class Doomed(SheafFRL):
                     file.write(f"{round} ")
                 os.kill(os.getpid(), signal.SIGKILL)
             return receive(round, inbox)
-        if setting.agent.name == "cy" and "RANK" in os.environ:
+        if context.agent.name == "cy" and "RANK" in os.environ:
             node.receive = doomed
         return node
 """
-"""Sheaf-FRL, but the process of one agent is killed in two rounds when they come first."""
+"""Sheaf-FRL, but the process of one agent is killed the first time that it reaches two rounds."""
 
 CUSTOM = ("--set", "method.name=custom", "--set", "method.factory=doomed:Doomed")
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The results of one process, which is not killed."""
+    directory = tmp_path_factory.mktemp("single")
+    (directory / "doomed.py").write_text(DOOMED)
+    overrides = [word for word in (*SHORT, *CUSTOM) if word != "--set"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        run_experiment.run_experiment(preset("digits", overrides), directory / "out")
+    return bytes_of(directory / "out")
+
+
 @pytest.fixture
-def alone(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run in one process, in which nobody is killed."""
-    (tmp_path / "doomed.py").write_text(DOOMED)
+def doomed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert run("run", "digits", "--out", "alone", *SHORT, *CUSTOM)[0] == 0
-    return tmp_path / "alone"
+    (tmp_path / "doomed.py").write_text(DOOMED)
 
 
 def sheafed(*arguments: Any) -> tuple[int, str]:
@@ -67,8 +76,9 @@ def bytes_of(out: Path) -> list[bytes]:
     return [(out / name).read_bytes() for name in RESULTS]
 
 
-def test_killed_processes_are_named_restarted_and_followed_by_others(
-    alone: Path, tmp_path: Path, run: Callable[..., Any]
+@pytest.mark.usefixtures("doomed")
+def test_killed_processes_are_named_restarted_and_resumed_by_another(
+    expected: list[bytes], tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     command = ["run", "digits", "--out", "parts", *SHORT, *CUSTOM]
     code, complaints = sheafed(*command, "--processes", 2, "--max-restarts", 1)
@@ -79,7 +89,7 @@ def test_killed_processes_are_named_restarted_and_followed_by_others(
     assert code == 2
     assert complaint == "error: parts already holds a run; give --resume, or another --out\n"
     assert run(*command, "--resume")[0] == 0
-    assert bytes_of(tmp_path / "parts") == bytes_of(alone)
+    assert bytes_of(tmp_path / "parts") == expected
 
 
 def test_a_restart_resumes_only_what_its_first_attempt_began(
@@ -103,12 +113,14 @@ def test_a_start_that_was_cut_short_can_be_restarted(
 
     class TwoRanks(Cluster):
         def __init__(self) -> None:
-            self._ranks = SimpleNamespace(rank=0, size=2, placement={"ada": 0}, describe=str)
+            self._ranks = SimpleNamespace(rank=0, size=2, placement={"ada": 0})
 
-    monkeypatch.setattr(command, "plot_label_distribution", lost)
-    experiment = preset("digits")
+        def place(self, costs: Any) -> list[str]:
+            return []
+
+    monkeypatch.setattr(run_experiment, "plot_label_distribution", lost)
     with pytest.raises(LostRankError):
-        command._train(experiment, tmp_path, False, TwoRanks(), build(experiment, only=[]))
+        run_experiment.run_experiment(preset("digits"), tmp_path, cluster=TwoRanks())
     assert (tmp_path / "config.json").exists()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert was_begun_here(tmp_path)
@@ -149,8 +161,9 @@ def hosts() -> Iterator[list[str]]:
         yield names
 
 
+@pytest.mark.usefixtures("doomed")
 def test_two_hosts_with_addresses_of_their_own(
-    hosts: list[str], alone: Path, tmp_path: Path
+    hosts: list[str], expected: list[bytes], tmp_path: Path
 ) -> None:
     Path("killed").write_text("11 ")
     processes = []
@@ -159,7 +172,7 @@ def test_two_hosts_with_addresses_of_their_own(
             *("ip", "netns", "exec", host, sys.executable, "-m", "torch.distributed.run"),
             *("--nnodes", "2", "--nproc-per-node", "1", "--local-addr", f"10.77.0.{k + 1}"),
             *("--rdzv-backend", "c10d", "--rdzv-id", "test", "--rdzv-endpoint", "10.77.0.1:29400"),
-            # A host is recognised by its name, and these two have the same.
+            # torchrun recognises a host by its name, and these two have the same.
             *("--rdzv-conf", f"is_host={1 - k}"),
             *("--max-restarts", "1", "-m", "sheafed"),
         ]
@@ -168,4 +181,4 @@ def test_two_hosts_with_addresses_of_their_own(
         processes.append(subprocess.Popen(command, env=environment))
     assert [process.wait() for process in processes] == [0, 0]
     assert Path("killed").read_text() == "11 7 "
-    assert bytes_of(tmp_path / "hosts") == bytes_of(alone)
+    assert bytes_of(tmp_path / "hosts") == expected

@@ -14,11 +14,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from sheafed.atomic_io import write_atomically
 from sheafed.config.experiment import CONFIG, Experiment
 from sheafed.config.presets import read_experiment
+from sheafed.config.run_experiment import read_config
 from sheafed.errors import ConfigError, SweepError
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
@@ -84,10 +83,10 @@ class Runner:
         """Raise on an invalid trial, and on one whose directory has a run of another config."""
         for trial in trials:
             experiment = self.experiment(trial.overrides)
-            path = self.out / trial.directory / CONFIG
-            if path.exists() and _read_config(path) != experiment:
+            directory = self.out / trial.directory
+            if (directory / CONFIG).exists() and read_config(directory) != experiment:
                 raise ConfigError(
-                    f"{path.parent} was run with another config; repeat the command with the same "
+                    f"{directory} was run with another config; repeat the command with the same "
                     "config, or choose another --out"
                 )
 
@@ -158,14 +157,6 @@ class Runner:
             self._stopped = True
             for child in self._children:
                 child.terminate()
-
-
-def _read_config(path: Path) -> Experiment | None:
-    """Return the experiment of a run; None if this version cannot read it."""
-    try:
-        return Experiment.model_validate_json(path.read_text())
-    except ValidationError:
-        return None
 
 
 def read_failure(trial: Trial, out: Path) -> str | None:

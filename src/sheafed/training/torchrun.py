@@ -40,7 +40,7 @@ def launch(
         torchrun.main([*options, "-m", "sheafed", *arguments])
     except ChildFailedError as problem:
         rank, failure = problem.get_first_failure()
-        placement = _read(out).get("homes", {})
+        placement = _read(out).get("placement", {})
         agents = sorted(name for name, home in placement.items() if home == rank)
         who = f"rank {rank} (agents {', '.join(agents)})" if agents else f"rank {rank}"
         how = (
@@ -64,8 +64,8 @@ def was_begun_here(out: Path) -> bool:
 
 
 def remember_cluster(out: Path, placement: Mapping[str, int]) -> None:
-    """Keep who lives where, and which torchrun it was."""
-    content = {"launch": _launch(), "homes": dict(placement)}
+    """Write the rank of every agent, and the identity of this start of torchrun."""
+    content = {"launch": _launch(), "placement": dict(placement)}
     write_atomically(out / CLUSTER, json.dumps(content, indent=2).encode())
 
 
