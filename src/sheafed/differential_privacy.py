@@ -24,7 +24,11 @@ HALVINGS = 200
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """Return the least delta at which the mechanism with this mu is private for epsilon."""
+    """Return the least delta at which the mechanism with this mu is private for epsilon.
+
+    >>> round(delta_of(epsilon=1.0, mu=1.0), 4)
+    0.1269
+    """
     if mu == 0:
         return 0.0
     lost = exp(min(0.0, epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))))

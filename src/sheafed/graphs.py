@@ -239,18 +239,30 @@ def orient(graph: nx.Graph[str], dims: Mapping[str, int]) -> tuple[Edge, ...]:
 
 
 def orient_pair(one: tuple[str, int], other: tuple[str, int]) -> Edge:
-    """Orient the edge between two agents, each given by its name and stalk dimension."""
+    """Orient the edge between two agents, each given by its name and stalk dimension.
+
+    >>> orient_pair(("ada", 8), ("bo", 16))
+    Edge(head='bo', tail='ada')
+    """
     (head, _), (tail, _) = sorted((one, other), key=lambda agent: (-agent[1], agent[0]))
     return Edge(head, tail)
 
 
 def incoming(edges: Iterable[Edge], name: str) -> tuple[str, ...]:
-    r"""Return $\mathcal N(i)^-$: the tails of the edges whose head is `name`."""
+    r"""Return $\mathcal N(i)^-$: the tails of the edges whose head is `name`.
+
+    >>> incoming([Edge("bo", "ada"), Edge("bo", "cy")], "bo")
+    ('ada', 'cy')
+    """
     return tuple(edge.tail for edge in edges if edge.head == name)
 
 
 def outgoing(edges: Iterable[Edge], name: str) -> tuple[str, ...]:
-    r"""Return $\mathcal N(i)^+$: the heads of the edges whose tail is `name`."""
+    r"""Return $\mathcal N(i)^+$: the heads of the edges whose tail is `name`.
+
+    >>> outgoing([Edge("bo", "ada"), Edge("bo", "cy")], "cy")
+    ('bo',)
+    """
     return tuple(edge.head for edge in edges if edge.tail == name)
 
 

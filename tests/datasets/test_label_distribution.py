@@ -32,7 +32,7 @@ def test_counts_that_do_not_fit(tmp_path):
         plot_label_distribution(torch.ones(2, 3), tmp_path / "x.png", agents=["a"])
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 10), (60, 12)])
+@pytest.mark.parametrize("shape", [(1, 1), (60, 12)])
 def test_pictures_of_all_sizes(shape, tmp_path):
     counts = torch.arange(shape[0] * shape[1]).reshape(shape)
     plot_label_distribution(counts, tmp_path / "x.png", classes=["Ankle boot"] * shape[1])

@@ -277,8 +277,9 @@ class TestTotalVariation:
         assert other.cycles() == sheaf.cycles()
         assert torch.equal(other.total_variation(shuffled(z)), sheaf.total_variation(z))
         assert np.array_equal(other.coboundary().toarray(), sheaf.coboundary().toarray())
+        found = other.global_sections()
         for name, basis in sheaf.global_sections().items():
-            assert torch.equal(other.global_sections()[name], basis)
+            assert torch.equal(found[name], basis)
 
     def test_keeps_the_dtype_of_the_latents(self):
         sheaf = line_sheaf(0, [2, 3])

@@ -30,6 +30,9 @@ def optimised(lipschitz: float, variance: float, gap: float, horizon: int) -> LR
         variance: $\sigma^2$, a bound on the variance of the stochastic gradient.
         gap: $\Delta_0$, the initial potential minus its infimum.
         horizon: T.
+
+    >>> optimised(lipschitz=2.0, variance=1.0, gap=9.0, horizon=8)(0)
+    0.5
     """
     _positive(lipschitz=lipschitz, variance=variance, gap=gap)
     if horizon < 0:

@@ -91,6 +91,15 @@ def from_folder(
         size: (height, width) to resize to; by default all images must have one size.
         channels: 1 to convert to grey, 3 to convert to RGB; by default all images must be
             8-bit grey or all must be RGB.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as root:
+    ...     for name in ("cat", "dog"):
+    ...         (Path(root) / name).mkdir()
+    ...         Image.new("L", (8, 8)).save(Path(root) / name / "0.png")
+    ...     dataset = from_folder(root)
+    >>> dataset.shape, dataset.classes
+    ((1, 8, 8), ('cat', 'dog'))
     """
     root = Path(path)
     name = name or root.resolve().name

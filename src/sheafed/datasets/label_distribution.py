@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import torch
 from torch import Tensor
@@ -37,16 +38,19 @@ def label_counts(
 
 def plot_label_distribution(
     counts: Tensor,
-    path: Path | str,
+    path: Path | str | IO[bytes],
     *,
     agents: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
     title: str = "Label distribution",
 ) -> None:
-    """Write a heat map of `counts` `(agents, classes)`; the ending of `path` sets the format.
+    """Write a heat map of `counts` `(agents, classes)`; the suffix of `path` sets the format.
 
     One hue from light to dark can be read without colour vision and in print. Up to 400 cells also
     show their number.
+
+    >>> from io import BytesIO
+    >>> plot_label_distribution(torch.tensor([[3, 0], [1, 5]]), BytesIO(), agents=["ada", "bo"])
     """
     if counts.ndim != 2 or counts.numel() == 0:
         raise ShapeError(f"counts must have shape (agents, classes), got {tuple(counts.shape)}")

@@ -68,6 +68,11 @@ def dirichlet(
     r"""Divide each class by proportions drawn from $\mathrm{Dir}(\alpha, \dots, \alpha)$.
 
     Small concentrations give each class to few agents, large ones divide it evenly.
+
+    >>> labels = torch.arange(100) % 10
+    >>> held = dirichlet(labels, ["ada", "bo"], 0.3, torch.Generator().manual_seed(0))
+    >>> sum(len(indices) for indices in held.values())
+    100
     """
     if not 0 < concentration < float("inf"):
         raise InputError(f"concentration must be positive and finite, got {concentration}")
@@ -83,7 +88,13 @@ def dirichlet(
 def pathological(
     labels: Tensor, names: Sequence[str], classes_per_agent: int, generator: torch.Generator
 ) -> Indices:
-    """Give every agent samples of a few classes only, dealt out in turn so that all are used."""
+    """Give every agent samples of a few classes only, dealt out in turn so that all are used.
+
+    >>> labels = torch.arange(100) % 10
+    >>> held = pathological(labels, ["ada", "bo"], 2, torch.Generator().manual_seed(0))
+    >>> [len(labels[indices].unique()) for indices in held.values()]
+    [2, 2]
+    """
     classes = _classes(labels)
     if not 1 <= classes_per_agent <= len(classes):
         raise InputError(
@@ -110,7 +121,12 @@ def pathological(
 def shards(
     labels: Tensor, names: Sequence[str], shards_per_agent: int, generator: torch.Generator
 ) -> Indices:
-    """Sort the samples by label, cut them into equal shards, and deal those out at random."""
+    """Sort the samples by label, cut them into equal shards, and deal those out at random.
+
+    >>> held = shards(torch.arange(100) % 10, ["ada", "bo"], 2, torch.Generator().manual_seed(0))
+    >>> [len(indices) for indices in held.values()]
+    [50, 50]
+    """
     count = shards_per_agent * len(_named(names))
     if shards_per_agent < 1 or count > len(_checked(labels)):
         raise InputError(
@@ -159,7 +175,12 @@ def stratified_split(
 
 
 def common_classes(labels: Tensor, partition: Indices) -> list[int]:
-    """Return the classes that all agents have samples of."""
+    """Return the classes that all agents have samples of.
+
+    >>> labels = torch.tensor([0, 1, 1, 2])
+    >>> common_classes(labels, {"ada": torch.tensor([0, 1]), "bo": torch.tensor([2, 3])})
+    [1]
+    """
     held = [set(labels[indices].tolist()) for indices in partition.values()]
     return sorted(set.intersection(*held))
 

@@ -29,7 +29,13 @@ Shrinkage = float | Literal["auto"]
 
 @dataclass(frozen=True)
 class Whitening:
-    """An affine map to white coordinates and its inverse; `d` is the latent size."""
+    """An affine map to white coordinates and its inverse, made by `zca`.
+
+    >>> z = torch.randn(20, 3)
+    >>> whitening = zca(z)
+    >>> torch.allclose(whitening.colour(whitening.whiten(z)), z, atol=1e-4)
+    True
+    """
 
     mean: Tensor
     """`(..., d)`"""

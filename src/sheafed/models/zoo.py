@@ -88,7 +88,11 @@ BOTTLENECKS = tuple(_PAIRS)
 
 
 def bottleneck_pair(d: int) -> tuple[AgentSpec, AgentSpec]:
-    """Return the two agents of tab:bottleneck_models whose encoders end at width d."""
+    """Return the two agents of tab:bottleneck_models whose encoders end at width d.
+
+    >>> [spec.encoder for spec in bottleneck_pair(16)]
+    [(4, 8, 16), (8, 16)]
+    """
     if d not in _PAIRS:
         raise InputError(f"d must be one of {', '.join(map(str, BOTTLENECKS))}, got {d}")
     first, second = _PAIRS[d]

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def reconstruction_error(reconstructed: Tensor, inputs: Tensor) -> Tensor:
-    """Return the mean squared error over all values of both, `(n, ...)`."""
+    """Return the mean squared error over all values of both, `(n, ...)`.
+
+    >>> import torch
+    >>> reconstruction_error(torch.zeros(2, 3), torch.full((2, 3), 2.0))
+    tensor(4.)
+    """
     if reconstructed.shape != inputs.shape:
         raise ShapeError(
             f"the decoder gave {tuple(reconstructed.shape)} for inputs {tuple(inputs.shape)}; its "

@@ -30,6 +30,12 @@ def pseudo_label_loss(weak: Tensor, strong: Tensor, confidence: float) -> Tensor
         weak: scores `(n, classes)` of weakly augmented inputs, whose softmax is p; no gradient.
         strong: scores s `(n, classes)` of the same inputs, strongly augmented.
         confidence: $\tau$.
+
+    >>> unsure, sure = torch.tensor([[0.1, 0.0]]), torch.tensor([[9.0, 0.0]])
+    >>> pseudo_label_loss(unsure, strong=unsure, confidence=0.9)
+    tensor(0.)
+    >>> bool(pseudo_label_loss(sure, strong=unsure, confidence=0.9) > 0)
+    True
     """
     certainty, labels = torch.softmax(weak.detach(), dim=-1).max(-1)
     losses = nn.functional.cross_entropy(strong, labels, reduction="none")

@@ -21,6 +21,10 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     The mean over all 2n embeddings $z_k$ with partners $z_{p(k)}$, the other augmentation of the
     same input, of
     $-\log \frac{\exp(\cos(z_k, z_{p(k)}) / \tau)}{\sum_{l \neq k} \exp(\cos(z_k, z_l) / \tau)}$.
+
+    >>> views = torch.eye(4)
+    >>> bool(nt_xent(views, views, temperature=0.1) < nt_xent(views, views.flip(0), 0.1))
+    True
     """
     n = len(first)
     if n < 2:

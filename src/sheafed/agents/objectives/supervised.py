@@ -15,13 +15,24 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(agent: Agent, batch: Batch) -> Tensor:
-    r"""Return $\mathcal L_i = \frac1n \sum_n \ell(h(f(x^n)), y^n)$ (eq. local-loss-supervised)."""
+    r"""Return $\mathcal L_i = \frac1n \sum_n \ell(h(f(x^n)), y^n)$ (eq. local-loss-supervised).
+
+    >>> from sheafed.agents import Agent
+    >>> data = torch.randn(4, 2), torch.tensor([0, 1, 1, 0])
+    >>> agent = Agent("ada", nn.Linear(2, 3), nn.Linear(3, 2), data=data)
+    >>> cross_entropy(agent, Batch(*data)).shape
+    torch.Size([])
+    """
     head, targets = head_and_targets(agent, batch)
     return nn.functional.cross_entropy(head(agent.encode(batch.inputs)), targets)
 
 
 def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
-    r"""Return $-\frac1n \sum_n \sum_c b^n_c \log \mathrm{softmax}(logits^n)_c$."""
+    r"""Return $-\frac1n \sum_n \sum_c b^n_c \log \mathrm{softmax}(logits^n)_c$.
+
+    >>> soft_cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
+    tensor(0.6931)
+    """
     return -(probabilities * torch.log_softmax(logits, dim=-1)).sum(-1).mean()
 
 

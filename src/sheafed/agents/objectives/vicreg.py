@@ -19,18 +19,30 @@ EPSILON = 1e-4
 
 
 def invariance_term(first: Tensor, second: Tensor) -> Tensor:
-    r"""Return $\frac{1}{n d} \sum_k \|z_k - z'_k\|^2$ of embeddings `(n, d)`."""
+    r"""Return $\frac{1}{n d} \sum_k \|z_k - z'_k\|^2$ of embeddings `(n, d)`.
+
+    >>> invariance_term(torch.zeros(2, 3), torch.ones(2, 3))
+    tensor(1.)
+    """
     return (first - second).square().mean()
 
 
 def variance_term(embeddings: Tensor) -> Tensor:
-    r"""Return $\frac1d \sum_j \max(0, 1 - \sqrt{\mathrm{Var}(z^j) + \epsilon})$."""
+    r"""Return $\frac1d \sum_j \max(0, 1 - \sqrt{\mathrm{Var}(z^j) + \epsilon})$.
+
+    >>> variance_term(torch.tensor([[-9.0], [9.0]]))
+    tensor(0.)
+    """
     deviations = (_checked(embeddings).var(0) + EPSILON).sqrt()
     return torch.relu(1 - deviations).mean()
 
 
 def covariance_term(embeddings: Tensor) -> Tensor:
-    r"""Return $\frac1d \sum_{i \neq j} C_{ij}^2$ with $C$ the covariance of the coordinates."""
+    r"""Return $\frac1d \sum_{i \neq j} C_{ij}^2$ with $C$ the covariance of the coordinates.
+
+    >>> covariance_term(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
+    tensor(0.)
+    """
     n, d = _checked(embeddings).shape
     centred = embeddings - embeddings.mean(0)
     covariance = centred.mT @ centred / (n - 1)

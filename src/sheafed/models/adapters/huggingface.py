@@ -95,6 +95,8 @@ def load_huggingface(
         pooling: see `HuggingFaceEncoder`.
         prepare: see `HuggingFaceEncoder`.
         download: whether a model that is not on this machine may be downloaded.
+
+    >>> encoder = load_huggingface("google/vit-base-patch16-224")  # doctest: +SKIP
     """
     try:
         import transformers

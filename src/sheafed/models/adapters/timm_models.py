@@ -51,6 +51,8 @@ def load_timm(
             instead.
         options: further options of `timm.create_model`. `in_chans` and `img_size` need `prepare`,
             since `pretrained_cfg` describes other inputs then.
+
+    >>> encoder = load_timm("resnet10t", pretrained=True)  # doctest: +SKIP
     """
     changed = sorted({"in_chans", "img_size"} & set(options))
     if changed and prepare is None:
