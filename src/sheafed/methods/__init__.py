@@ -1,5 +1,6 @@
 """Sheaf-FRL and the methods it is compared with: one file each, written for one agent."""
 
+from sheafed.methods.build_node import build_node
 from sheafed.methods.comfed import ComFed
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
@@ -36,4 +37,5 @@ __all__ = [
     "SheafFMTL",
     "SheafFRL",
     "WarmUp",
+    "build_node",
 ]

@@ -27,8 +27,12 @@ from sheafed.sheaf.latent_link import LatentLink, Stage
 from sheafed.transport.message import Message, TensorSpec, check_message
 
 PROTOCOL_VERSION = 1
-HELLO, ROUND, ALIGNMENT = "hello", "round", "alignment"
-"""The kinds of messages: before training, in a round of it, and for maps fitted after it."""
+HELLO = "hello"
+"""The kind of the messages of the handshake."""
+ROUND = "round"
+"""The kind of the messages that a round exchanges."""
+ALIGNMENT = "alignment"
+"""The kind of the messages for maps that are fitted after training."""
 
 logger = logging.getLogger("sheafed.methods")
 

@@ -1,5 +1,6 @@
 """Training: the round loop, the live network, its history and callbacks."""
 
+from sheafed.training import multi_hop
 from sheafed.training.callbacks import (
     Callback,
     EarlyStopping,
@@ -24,6 +25,7 @@ __all__ = [
     "RunHistory",
     "Schedule",
     "TensorBoard",
+    "multi_hop",
     "summarise",
     "train",
 ]
