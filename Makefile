@@ -1,39 +1,44 @@
-# make demo  installs everything into .venv and runs the main job on embedded data
-# make test  installs everything into .venv, lints, and runs the tests
+# make demo  installs sheafed into .venv and runs the main job on embedded data
+# make test  installs the development tools as well, lints, and runs the tests
 # make docs  builds the documentation into out/site
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint format docs install clean
 
-$(READY): pyproject.toml constraints.txt
+$(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "sheafed needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable .
 	@touch $@
 
-install: $(READY)
+$(VENV)/.dev: $(VENV)/.runtime
+	$(PIP) --editable '.[dev]'
+	@touch $@
 
-demo: $(READY)
+install: $(VENV)/.dev
+
+demo: $(VENV)/.runtime
 	$(BIN)/python examples/five_agents.py --out out/demo
 
-lint: $(READY)
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# One worker per core, one thread per worker.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 
-format: $(READY)
+format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY)
+docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

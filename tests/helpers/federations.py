@@ -57,6 +57,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
     "projections": lambda: ComFed(penalty=0.5, projection=3),
 }
+TWO = ["strict", "alone"]
+"""The methods on which properties that do not depend on the method are tried: one that exchanges
+in some rounds and has every kind of state, and one that is aligned after training."""
 
 
 def seeded(seed: int, build: Callable[[], Built]) -> Built:

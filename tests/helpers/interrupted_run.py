@@ -1,4 +1,4 @@
-"""Start trainings again and again, and kill them at random: interrupted.py OUT KILLS.
+"""Start trainings again and again, and kill them at random: interrupted_run OUT KILLS CASE...
 
 Each attempt is a process of its own, forked where torch is loaded and warm, which resumes what
 the attempt before has left. Prints how many attempts of each case were killed before their end.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from tests.helpers.federations import METHODS, start
+from tests.helpers.federations import start
 
 
 def attempt(case: str, out: Path, seconds: float) -> bool:
@@ -42,5 +42,5 @@ def kill(case: str, out: Path, kills: int) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    out, kills = Path(sys.argv[1]), int(sys.argv[2])
-    print(json.dumps({case: kill(case, out / case, kills) for case in METHODS}))
+    out, kills, cases = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    print(json.dumps({case: kill(case, out / case, kills) for case in cases}))

@@ -80,7 +80,7 @@ def ended_well(size: int) -> Ends:
 
 @pytest.mark.parametrize(
     ("case", "size"),
-    [("distillation", size) for size in (1, 2, 3, 4)] + [(case, 2) for case in METHODS],
+    [("distillation", 1), ("distillation", 3)] + [(case, 2) for case in METHODS],
 )
 def test_any_number_of_processes_ends_with_the_bytes_of_one(
     cluster: Any, alone: Any, tmp_path: Path, case: str, size: int
@@ -90,8 +90,8 @@ def test_any_number_of_processes_ends_with_the_bytes_of_one(
     assert len(alone(case)["ledger"]) > 4
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_fifteen_agents_on_one_two_and_four_processes_end_with_the_same_bytes(
+@pytest.mark.parametrize("size", [2, 4])
+def test_fifteen_agents_on_two_and_four_processes_end_with_the_bytes_of_one(
     cluster: Any, alone: Any, tmp_path: Path, size: int
 ) -> None:
     assert cluster(size, federation="fifteen", options={"epochs": 1}) == ended_well(size)
@@ -124,7 +124,7 @@ def test_a_frozen_rank_is_named_when_the_time_is_up(cluster: Any, tmp_path: Path
     assert load_checkpoint(tmp_path / "checkpoint.safetensors")["rounds"] == 3
 
 
-@pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (1, 4, 2)])
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 3)])
 def test_processes_come_and_go_between_interruptions(
     cluster: Any, alone: Any, tmp_path: Path, sizes: tuple[int, ...]
 ) -> None:

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.helpers.federations import (
     EDGES,
     FEATURES,
     METHODS,
+    TWO,
     agents,
     pilots,
     results,
@@ -60,16 +63,25 @@ class Interrupt(Callback):
 Whole = tuple[Network, Path]
 
 
-@pytest.fixture(scope="module", params=list(METHODS))
+@pytest.fixture(params=TWO)
 def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def whole(case: str, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """A run that was never interrupted, and where it is."""
-    out = tmp_path_factory.mktemp(case)
-    return start(case, out), out
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Whole]:
+    @cache
+    def run(case: str) -> Whole:
+        out = tmp_path_factory.mktemp(case)
+        return start(case, out), out
+
+    return run
+
+
+@pytest.fixture
+def whole(case: str, wholes: Callable[[str], Whole]) -> Whole:
+    """A run that was never interrupted, and its directory."""
+    return wholes(case)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -99,7 +111,7 @@ def check_equal(run: Network, out: Path, whole: Whole) -> None:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
     """Directories of trainings that were killed, by case, and how often each was."""
     out = tmp_path_factory.mktemp("killed")
-    command = [sys.executable, "-m", "tests.helpers.interrupted_run", str(out), str(KILLS)]
+    command = [sys.executable, "-m", "tests.helpers.interrupted_run", str(out), str(KILLS), *TWO]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
@@ -113,17 +125,16 @@ def test_killed_again_and_again(
     check_equal(start(case, out / case, resume=True), out / case, whole)
 
 
-@pytest.mark.parametrize("at_evaluation", [False, True])
-def test_interrupted_by_an_error_again_and_again(
-    case: str, whole: Whole, tmp_path: Path, at_evaluation: bool
-) -> None:
-    for rounds in (5, 10, 15, 20) if at_evaluation else (1, 2, 4, 5, 6, 11, 18, 20):
+@pytest.mark.parametrize("case", list(METHODS))
+def test_interrupted_by_an_error_again_and_again(case: str, whole: Whole, tmp_path: Path) -> None:
+    """After the first round, in the midst of an epoch, at its end, at an evaluation, at the end."""
+    for rounds, at_evaluation in ((1, False), (4, False), (10, True), (11, False), (20, False)):
         with pytest.raises(InterruptionError):
             start(case, tmp_path, resume=True, callbacks=[Interrupt(rounds, at_evaluation)])
     check_equal(start(case, tmp_path, resume=True), tmp_path, whole)
 
 
-@pytest.mark.parametrize("rounds", [2, 7, 18])
+@pytest.mark.parametrize("rounds", [2, 18])
 def test_interrupted_once(case: str, whole: Whole, tmp_path: Path, rounds: int) -> None:
     with pytest.raises(InterruptionError):
         start(case, tmp_path, callbacks=[Interrupt(rounds)])

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.helpers.federations import (
     EDGES,
     FEATURES,
     METHODS,
+    TWO,
     agents,
     pilots,
     results,
@@ -41,14 +43,19 @@ from tests.helpers.federations import (
 EPOCHS = 2
 
 
-@pytest.fixture(scope="module", params=list(METHODS))
+@pytest.fixture(params=list(METHODS))
 def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def reference(case: str) -> Network:
+@cache
+def trained(case: str) -> Network:
     return start(case, epochs=EPOCHS)
+
+
+@pytest.fixture
+def reference(case: str) -> Network:
+    return trained(case)
 
 
 def go(**changes: Any) -> Network:
@@ -68,15 +75,15 @@ def go(**changes: Any) -> Network:
 def test_same_seed_same_results_whatever_the_global_random_state(
     case: str, reference: Network
 ) -> None:
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
-        run = start(case, epochs=EPOCHS)
-        assert run.history.records == reference.history.records
-        assert same(weights(run), weights(reference))
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    random.seed(1)
+    run = start(case, epochs=EPOCHS)
+    assert run.history.records == reference.history.records
+    assert same(weights(run), weights(reference))
 
 
+@pytest.mark.parametrize("case", TWO)
 def test_training_leaves_the_global_random_state_alone(case: str) -> None:
     torch.manual_seed(5)
     team = agents()
@@ -98,10 +105,9 @@ def shuffled_graph() -> nx.Graph:
     return graph
 
 
-@pytest.mark.parametrize(
-    "graph", [EDGES, [("cyd", "bob"), ("bob", "ada")], shuffled_graph(), nx.Graph(EDGES)]
-)
+@pytest.mark.parametrize("graph", [[("cyd", "bob"), ("bob", "ada")], shuffled_graph()])
 @pytest.mark.parametrize("order", [(2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("case", TWO)
 def test_the_order_of_agents_and_edges_does_not_matter(
     case: str, reference: Network, order: tuple[int, ...], graph: Any
 ) -> None:
@@ -137,6 +143,7 @@ def test_evaluation_does_not_change_training(case: str) -> None:
         assert list(often.history.ledger.rows()) == list(once.history.ledger.rows())
 
 
+@pytest.mark.parametrize("case", TWO)
 def test_logs_are_averages_since_the_last_evaluation(case: str) -> None:
     class Losses(Callback):
         def __init__(self) -> None:
@@ -165,6 +172,7 @@ def test_an_agent_trains_alone_as_it_does_among_others() -> None:
         assert run.sheaf.edges == ()
 
 
+@pytest.mark.parametrize("case", TWO)
 def test_a_run_with_out_is_a_run_without(case: str, reference: Network, tmp_path: Path) -> None:
     run = start(case, tmp_path, epochs=EPOCHS)
     assert run.history.records == reference.history.records
