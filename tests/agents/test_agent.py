@@ -297,7 +297,7 @@ def test_what_the_optimiser_does_not_own_has_no_stale_gradient() -> None:
     assert torch.allclose(encoder.weight.grad, first, atol=1e-6)
 
 
-def test_a_stepsize_schedule_sets_the_learning_rate() -> None:
+def test_a_schedule_sets_the_learning_rate() -> None:
     rates: list[float] = []
     one = agent(lr_schedule=lambda t: 0.5 / (1 + t), optimizer=lambda p: SGD(p, lr=99.0))
     for t in range(4):

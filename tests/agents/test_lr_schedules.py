@@ -1,4 +1,4 @@
-"""The lr_schedules of the theory: their formulas, their refusals, and that agents follow them."""
+"""The learning-rate schedules of the theory: formulas and checks, and that agents use them."""
 
 import math
 

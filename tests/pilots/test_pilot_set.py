@@ -108,7 +108,7 @@ def test_views_are_paired_by_id_whatever_their_order() -> None:
     assert pilots.ids == ["a", "b", "d"]
     assert pilots.of("eye").tolist() == [2, 1, 0]
     assert pilots.of("ear").tolist() == [10, 20, 30]
-    more = pilots.with_view("nose", torch.tensor([7.0, 8.0, 9.0, 6.0]), list("dbaq"))
+    more = pilots.with_inputs("nose", torch.tensor([7.0, 8.0, 9.0, 6.0]), list("dbaq"))
     assert more.of("nose").tolist() == [9, 8, 7]
     assert more.digest() == pilots.digest()
 
@@ -123,6 +123,6 @@ def test_views_that_cannot_be_paired() -> None:
         PilotSet.paired({"a": (["u", "v", "w"], x), "b": (["u", "v"], x)})
     paired = PilotSet.paired({"a": (["u", "v"], x)})
     with pytest.raises(InputError, match="have ids, those of agent 'b' have none"):
-        paired.with_view("b", x)
+        paired.with_inputs("b", x)
     with pytest.raises(InputError, match="agent 'b' lacks 1 of the 2 pilots, 'v'"):
-        paired.with_view("b", x, ["u", "w"])
+        paired.with_inputs("b", x, ["u", "w"])

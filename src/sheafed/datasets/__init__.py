@@ -1,4 +1,4 @@
-"""Data sets, their division among agents (`partitions`), and other views of them (`modalities`)."""
+"""Data sets, their division among agents (`partitions`), and other modalities (`modalities`)."""
 
 from sheafed.datasets import modalities, partitions
 from sheafed.datasets.cache import data_directory

@@ -30,8 +30,8 @@ class PilotSet:
     ids: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        views = self.inputs if isinstance(self.inputs, Mapping) else {"all agents": self.inputs}
-        counts = {name: len(view) for name, view in views.items()}
+        given = self.inputs if isinstance(self.inputs, Mapping) else {"all agents": self.inputs}
+        counts = {name: len(inputs) for name, inputs in given.items()}
         if len(set(counts.values())) > 1:
             raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
         if not counts or not self.total:
@@ -61,7 +61,7 @@ class PilotSet:
         return self.inputs[name]
 
     @classmethod
-    def paired(cls, views: Mapping[str, tuple[Sequence[str], Tensor]]) -> "PilotSet":
+    def paired(cls, inputs: Mapping[str, tuple[Sequence[str], Tensor]]) -> "PilotSet":
         """Pair the inputs of agents by the ids of the events, whatever order each has.
 
         >>> eye, ear = torch.tensor([[1.0], [2.0]]), torch.tensor([[20.0], [30.0]])
@@ -70,26 +70,28 @@ class PilotSet:
         (['b'], tensor([[2.]]), tensor([[20.]]))
 
         Args:
-            views: for each agent, the ids of its rows and the rows. Events that an agent lacks are
+            inputs: for each agent, the ids of its rows and the rows. Events that an agent lacks are
                 left out; the others are sorted by id.
         """
-        for name, (ids, _) in views.items():
+        for name, (ids, _) in inputs.items():
             if len(set(ids)) != len(ids):
                 raise InputError(f"agent {name!r} has pilots with the same id; give each its own")
-        known = [set(ids) for ids, _ in views.values()]
+        known = [set(ids) for ids, _ in inputs.values()]
         common = sorted(set.intersection(*known)) if known else []
         if not common:
             raise EmptyInputError(
-                f"the agents {sorted(views)} have no pilot id in common; they cannot be aligned"
+                f"the agents {sorted(inputs)} have no pilot id in common; they cannot be aligned"
             )
-        return cls({name: _in_order(view, common) for name, view in views.items()}, common)
+        return cls({name: _in_order(given, common) for name, given in inputs.items()}, common)
 
-    def with_view(self, name: str, view: Tensor, ids: Sequence[str] | None = None) -> "PilotSet":
+    def with_inputs(
+        self, name: str, inputs: Tensor, ids: Sequence[str] | None = None
+    ) -> "PilotSet":
         """Return the set with the inputs of one more agent.
 
         Args:
             name: of the agent.
-            view: its inputs `(M, ...)` of the same events.
+            inputs: `(M, ...)`, of the same events.
             ids: of its rows, by which they are paired with those of the others; needed if these
                 have ids.
         """
@@ -110,8 +112,8 @@ class PilotSet:
                     f"agent {name!r} lacks {len(missing)} of the {self.total} pilots, "
                     f"{missing[0]!r} among them; give its inputs of all"
                 )
-            view = _in_order((ids, view), self.ids)
-        return PilotSet({**self.inputs, name: view}, self.ids)
+            inputs = _in_order((ids, inputs), self.ids)
+        return PilotSet({**self.inputs, name: inputs}, self.ids)
 
     def digest(self) -> str:
         """Return a digest by which agents check that they have the same pilots in the same order.
@@ -127,8 +129,8 @@ class PilotSet:
         return content.hexdigest()
 
 
-def _in_order(view: tuple[Sequence[str], Tensor], ids: Sequence[str]) -> Tensor:
-    own, rows = view
+def _in_order(inputs: tuple[Sequence[str], Tensor], ids: Sequence[str]) -> Tensor:
+    own, rows = inputs
     if len(own) != len(rows):
         raise ShapeError(f"{len(rows)} pilots need as many ids, got {len(own)}")
     place = {identifier: row for row, identifier in enumerate(own)}
@@ -140,7 +142,7 @@ def as_pilot_set(given: Any) -> PilotSet:
     if isinstance(given, PilotSet):
         return given
     if isinstance(given, Mapping):
-        return PilotSet({name: torch.as_tensor(view) for name, view in given.items()})
+        return PilotSet({name: torch.as_tensor(inputs) for name, inputs in given.items()})
     if isinstance(given, Tensor | np.ndarray):
         return PilotSet(torch.as_tensor(given))
     raise InputError(

@@ -262,5 +262,5 @@ def _pilots_for(network: Network, name: str, given: Any) -> PilotSet:
         return network.pilots
     if isinstance(network.pilots.inputs, Mapping):
         own = given if isinstance(given, PilotSet) else PilotSet(torch.as_tensor(given))
-        return network.pilots.with_view(name, own.of(name), own.ids)
+        return network.pilots.with_inputs(name, own.of(name), own.ids)
     return as_pilot_set(given)
