@@ -5,7 +5,8 @@
     python benchmarks/same_figures.py compare before.json after.json
 
 Digits with seeds 0 and 1, and the MNIST pair on 2 % of its training data. Figures are compared bit
-for bit; times and memory are left out.
+for bit; times and memory are left out. Names in the headers of messages count in `bytes_sent`: if
+they change, `--without bytes_sent` compares the rest, `payload_bytes` included.
 """
 
 from __future__ import annotations
@@ -149,12 +150,12 @@ def figures(directory: Path) -> dict[str, Any]:
     }
 
 
-def compare(before: Path, after: Path) -> int:
-    """Print every difference; return how many runs differ."""
+def compare(before: Path, after: Path, without: set[str]) -> int:
+    """Print every difference, except of some keys; return how many runs differ."""
     old, new = (json.loads(path.read_text()) for path in (before, after))
     differing = 0
     for name in sorted({*old, *new}):
-        found = list(differences(_renamed(old.get(name)), new.get(name), name))
+        found = list(differences(_renamed(old.get(name)), new.get(name), name, without))
         differing += bool(found)
         for line in found[:5]:
             print(line)
@@ -162,14 +163,14 @@ def compare(before: Path, after: Path) -> int:
     return differing
 
 
-def differences(old: Any, new: Any, where: str) -> Iterator[str]:
+def differences(old: Any, new: Any, where: str, without: set[str]) -> Iterator[str]:
     """Yield where two trees differ."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
-            yield from differences(old.get(key), new.get(key), f"{where}: {key}")
+        for key in sorted({*old, *new} - without):
+            yield from differences(old.get(key), new.get(key), f"{where}: {key}", without)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, (a, b) in enumerate(zip(old, new, strict=True)):
-            yield from differences(a, b, f"{where}[{number}]")
+            yield from differences(a, b, f"{where}[{number}]", without)
     elif old != new:
         yield f"{where}: {old!r:.80} before, {new!r:.80} after"
 
@@ -190,11 +191,12 @@ def main() -> None:
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
+    comparing.add_argument("--without", nargs="*", default=[], help="keys to leave out")
     given = parser.parse_args()
     if given.command == "record":
         record(given.out, given.jobs, given.only)
     else:
-        sys.exit(compare(given.before, given.after) > 0)
+        sys.exit(compare(given.before, given.after, set(given.without)) > 0)
 
 
 if __name__ == "__main__":
