@@ -61,7 +61,10 @@ def test_a_run_is_never_overwritten(run, tmp_path):
     ("arguments", "text"),
     [
         (["run", "nowhere", "--out", "r"], "neither a file nor a preset"),
-        (["run", "digits", "--out", "r", "--set", "data.shift=7"], "data.shift is 7"),
+        (
+            ["run", "digits", "--out", "r", "--set", "data.shift=7"],
+            "data.shift must be at most 1, got 7",
+        ),
         (["run", "digits", "--out", "r", "--set", "data.name=cifar"], "unknown data set 'cifar'"),
     ],
 )

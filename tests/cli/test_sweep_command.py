@@ -27,7 +27,7 @@ def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path, in_process)
 def test_a_mistake_shows_before_the_first_run(sweep, tmp_path):
     code, _, complaint = sweep("digits", "--out", "s", "--vary", "data.shift=0.1,7")
     assert code == 2
-    assert "data.shift is 7" in complaint
+    assert "data.shift must be at most 1, got 7" in complaint
     assert not (tmp_path / "s").exists()
 
 
@@ -73,7 +73,7 @@ def test_a_search_is_checked_before_the_first_run(sweep, tmp_path):
     command = ["digits", "--out", "s", "--search"]
     code, _, complaint = sweep(*command, "data.shift=0.1..7")
     assert code == 2
-    assert "data.shift is 7" in complaint
+    assert "data.shift must be at most 1, got 7" in complaint
     code, _, complaint = sweep(*command, "data.shift=0.1..1", "--choose", "method.penalty=1")
     assert code == 2
     assert "exclude each other" in complaint

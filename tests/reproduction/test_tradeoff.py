@@ -7,7 +7,7 @@ import pytest
 
 from sheafed.config.federation import build
 from sheafed.errors import ConfigError
-from sheafed.reproduction import tradeoff
+from sheafed.reproduction import figures, tradeoff
 from sheafed.reproduction.tradeoff import (
     TradeoffPlan,
     decompositions,
@@ -58,7 +58,7 @@ def test_homogeneous_agents_keep_graph_and_targets(plan, three):
     }
 
 
-def test_files_and_resumption(plan, tmp_path, capsys):
+def test_files_and_resumption(plan, tmp_path, capsys, monkeypatch):
     text = tradeoff.reproduce(plan, tmp_path)
     assert capsys.readouterr().out.count("done:") == 2 * 2 * 2
     assert_drawn(tmp_path, "tradeoff")
@@ -78,6 +78,7 @@ def test_files_and_resumption(plan, tmp_path, capsys):
     assert "Heterogeneous latent sizes: 16, 24, 28; homogeneous: 24," in text
     assert "for 4 rounds, with seeds 0, 1," in text
     (tmp_path / "runs" / "homogeneous-strict-seed-1.json").unlink()
+    monkeypatch.setattr(figures, "save_figure", lambda *_: None)  # it has been drawn
     tradeoff.reproduce(plan, tmp_path)
     assert capsys.readouterr().out == "done: homogeneous-strict-seed-1\n"
     with pytest.raises(ConfigError, match="measured with another config"):

@@ -54,7 +54,10 @@ def problems() -> list[list[tuple[Tensor, Tensor]]]:
         network.step()
     nodes = {name: n for name, n in network.nodes.items() if isinstance(n, SheafFRLNode)}
     return [
-        [(nodes[a].map_updates.running[b], nodes[a].endpoints[b].map) for a, b in (edge, edge[::-1])]
+        [
+            (nodes[a].map_updates.running[b], nodes[a].endpoints[b].map)
+            for a, b in (edge, edge[::-1])
+        ]
         for edge in network.graph.edges
     ]
 
