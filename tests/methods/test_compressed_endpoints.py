@@ -11,6 +11,7 @@ from torch.optim import SGD
 from sheafed import Distillation, MapPolicy, SheafFRL, train
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods import DualAscent, IdentityMaps
+from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.procrustes_solver import solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint, compressed_endpoint
 from sheafed.seeds import secret_stream
@@ -53,7 +54,7 @@ def two_ends(edge_dim: int) -> tuple[CompressedEndpoint, CompressedEndpoint]:
     )
 
 
-def finish_handshake(head: CompressedEndpoint, tail: CompressedEndpoint, fit_number: int) -> float:
+def exchange(head: CompressedEndpoint, tail: CompressedEndpoint, fit_number: int) -> float:
     """One exchange; return the trace that both want to be large."""
     a, b = latents()
     to_tail, to_head = head.outgoing(a), tail.outgoing(b)
@@ -72,7 +73,7 @@ def truncated(edge_dim: int) -> tuple[float, Tensor]:
 @pytest.mark.parametrize("edge_dim", [1, 2, 5, 8])
 def test_fits_in_turn_reach_the_truncated_svd(edge_dim: int) -> None:
     head, tail = two_ends(edge_dim)
-    traces = [finish_handshake(head, tail, number) for number in range(200)]
+    traces = [exchange(head, tail, number) for number in range(200)]
     best, reading = truncated(edge_dim)
     assert traces[0] < 0.95 * best
     assert min(np.diff(traces)) > -1e-12
@@ -86,10 +87,8 @@ def test_fits_at_once_do_not_meet() -> None:
     head, tail = two_ends(3)
     for endpoint in (head, tail):
         endpoint._turn = "always"
-    assert finish_handshake(head, tail, 0) < 0.8 * truncated(3)[0]
-    assert all(
-        finish_handshake(head, tail, number) < 0.8 * truncated(3)[0] for number in range(100)
-    )
+    assert exchange(head, tail, 0) < 0.8 * truncated(3)[0]
+    assert all(exchange(head, tail, number) < 0.8 * truncated(3)[0] for number in range(100))
 
 
 @pytest.mark.parametrize("edge_dim", [SMALL, 50])
@@ -98,9 +97,9 @@ def test_a_stalk_of_the_smaller_size_loses_nothing(edge_dim: int) -> None:
     head, tail = two_ends(edge_dim)
     assert (head.width, tail.width) == (SMALL, SMALL)
     assert (tuple(head.map.shape), tuple(tail.map.shape)) == ((SMALL, LARGE), (SMALL, SMALL))
-    finish_handshake(head, tail, 0)
+    exchange(head, tail, 0)
     best, procrustes = truncated(SMALL)
-    assert finish_handshake(head, tail, 1) == pytest.approx(best)
+    assert exchange(head, tail, 1) == pytest.approx(best)
     torch.testing.assert_close(head.map.mT @ tail.map, procrustes)
 
 
@@ -220,10 +219,10 @@ def test_stalks_that_cannot_be_are_refused(options: dict[str, object], message: 
 def test_neighbours_must_agree_on_the_stalk(one: int | None, other: int | None) -> None:
     methods = {"a": SheafFRL(edge_dim=one), "b": SheafFRL(edge_dim=other)}
     nodes = nodes_of([agent("a", 5), agent("b", 9)], [("a", "b")], methods)
-    hello = {name: next(node.hello()) for name, node in nodes.items()}
+    hello = {name: next(hello_messages(node)) for name, node in nodes.items()}
     for name, neighbour in (("a", "b"), ("b", "a")):
         with pytest.raises(HandshakeError, match=r"do not agree on the map policy.*stalks of 3"):
-            nodes[name].finish_handshake({neighbour: hello[neighbour]})
+            finish_handshake(nodes[name], {neighbour: hello[neighbour]})
 
 
 def test_a_sheaf_of_isometries_has_no_small_stalks() -> None:

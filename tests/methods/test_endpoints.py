@@ -52,7 +52,7 @@ def over_the_wire(latents: Tensor) -> Tensor:
     return decode(encode(message).data).tensors["latents"]
 
 
-def finish_handshake(
+def exchange(
     head: EdgeEndpoint, tail: EdgeEndpoint, a_head: Tensor, a_tail: Tensor, fit_number: int
 ) -> None:
     """One exchange: both send, then both fit to what they received."""
@@ -71,7 +71,7 @@ def test_plain_ends_by_hand() -> None:
     assert (head.width, tail.width) == (7, 12)
     assert torch.equal(head.outgoing(a_head), a_head)
     assert torch.equal(tail.outgoing(a_tail), a_tail)
-    finish_handshake(head, tail, a_head, a_tail, 0)
+    exchange(head, tail, a_head, a_tail, 0)
     v = by_numpy(a_head.mT @ a_tail)
     assert v.shape == (12, 7)
     torch.testing.assert_close(head.map, v, atol=1e-5, rtol=0)
@@ -173,7 +173,7 @@ def test_homogeneous_ends_glue_in_one_fit_and_only_the_tail_fits() -> None:
     tail = homogeneous_endpoint(7, is_head=False, solver=counting)
     assert (head.in_frame, tail.in_frame) == (True, False)
     for fit_number in range(3):
-        finish_handshake(head, tail, a_head, a_tail, fit_number)
+        exchange(head, tail, a_head, a_tail, fit_number)
         assert torch.equal(head.map, torch.eye(7))
         torch.testing.assert_close(tail.map, procrustes(a_head, a_tail), atol=1e-5, rtol=0)
     assert counting.shapes == 3 * [(7, 7)]
@@ -249,7 +249,7 @@ def strict_residuals(
     )
     found = []
     for fit_number in range(fits):
-        finish_handshake(head, tail, a_head, a_tail, fit_number)
+        exchange(head, tail, a_head, a_tail, fit_number)
         glued = head.outgoing(a_head) - tail.outgoing(a_tail)
         found.append(float(glued.square().sum()))
     return found

@@ -601,7 +601,7 @@ def test_what_is_everybodys_own_business_may_differ() -> None:
 def test_a_neighbour_that_does_not_answer_is_named() -> None:
     nodes = two()
     transport = LocalTransport("ab", drop=lambda m: m.sender == "b")
-    with pytest.raises(HandshakeError, match=r"agent 'a' has not heard from .* \['b'\]"):
+    with pytest.raises(HandshakeError, match=r"agent 'a' got no hello from .* \['b'\]"):
         handshake(nodes, transport)
 
 

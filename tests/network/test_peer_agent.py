@@ -15,6 +15,7 @@ from sheafed.agents.objectives import PseudoLabels
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
 from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods.handshake import check_hello, finish_handshake, hello_messages
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
 from sheafed.network.deadline import Timeouts
@@ -52,13 +53,13 @@ class Scripted:
 
     def greet(self, *said: str, round: int = 0, **changes: Any) -> None:
         flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
-        for hello in self.node.hello():
+        for hello in hello_messages(self.node):
             fields = {**hello.fields, **flags, **changes}
             self.transport.announce([replace(hello, round=round, fields=fields)])
 
     def finish_handshake(self, other: Node) -> None:
-        self.node.finish_handshake(
-            {m.sender: m for m in other.hello() if m.receiver == self.node.name}
+        finish_handshake(
+            self.node, {m.sender: m for m in hello_messages(other) if m.receiver == self.node.name}
         )
 
     def words(self, round: int) -> Message:
@@ -256,7 +257,7 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
 ) -> None:
     ada, bob = node("ada", "bob"), Scripted(links["bob"], node("bob", "ada"))
     bob.finish_handshake(ada)
-    ada.finish_handshake({"bob": next(bob.node.hello())})
+    finish_handshake(ada, {"bob": next(hello_messages(bob.node))})
     neighbourhood = Neighbourhood(ada, links["ada"], TOTAL)
     neighbourhood.begin(0)
     neighbourhood.attend()
@@ -276,11 +277,11 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
     [
         ({"pilot set": "another"}, "do not agree on the pilot set: .* against 'another'"),
         ({"protocol version": 99}, "do not agree on the protocol version: 1 against 99"),
-        ({"dimension": "wide"}, "says its dimension is 'wide'"),
-        ({"dimension": True}, "says its dimension is True"),
-        ({"dimension": 0}, "says its dimension is 0, expected an integer from 1 to 65536"),
-        ({"dimension": 2**62}, "says its dimension is 4611686018427387904, expected"),
-        ({"classes": False}, "says its classes is False, expected an integer from 0"),
+        ({"dimension": "wide"}, "announces 'wide' as its dimension"),
+        ({"dimension": True}, "announces True as its dimension"),
+        ({"dimension": 0}, "announces 0 as its dimension, expected an integer from 1 to 65536"),
+        ({"dimension": 2**62}, "announces 4611686018427387904 as its dimension, expected"),
+        ({"classes": False}, "announces False as its classes, expected an integer from 0"),
         ({"round": TOTAL + 1}, f"is in round {TOTAL + 1}, of {TOTAL} here"),
     ],
 )
@@ -298,9 +299,9 @@ def test_a_mismatch_is_refused_by_name(
 
 def test_other_pilots_have_another_digest() -> None:
     other = node("bob", "ada", pilot_set=PilotSet(samples(24, 78)[0]))
-    (hello,) = other.hello()
+    (hello,) = hello_messages(other)
     with pytest.raises(HandshakeError, match="pilot set"):
-        node("ada", "bob").check_hello(hello)
+        check_hello(node("ada", "bob"), hello)
 
 
 def test_label_sets_are_compared_where_both_are_known() -> None:
@@ -310,11 +311,11 @@ def test_label_sets_are_compared_where_both_are_known() -> None:
 
     ada = of("ada", "bob", "cat", "dog", "eel")
     for same in (of("bob", "ada", "cat", "dog", "eel"), of("bob", "ada")):
-        ada.check_hello(next(same.hello()))
-        same.check_hello(next(ada.hello()))
+        check_hello(ada, next(hello_messages(same)))
+        check_hello(same, next(hello_messages(ada)))
     for other in (("dog", "cat", "eel"), ("cat", "dog", "eel", "fox"), ("catd", "og", "eel")):
         with pytest.raises(HandshakeError, match=r"do not agree on the label set: '.*' against '"):
-            ada.check_hello(next(of("bob", "ada", *other).hello()))
+            check_hello(ada, next(hello_messages(of("bob", "ada", *other))))
 
 
 def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) -> None:
@@ -333,7 +334,7 @@ def test_missing_neighbours_are_named_when_patience_ends(
     links: dict[str, ZenohTransport], tmp_path: Path
 ) -> None:
     lonely = peer_agent(links, tmp_path, Timeouts(join=0.1))
-    with pytest.raises(HandshakeError, match=r"has not heard from its neighbours \['bob'\]"):
+    with pytest.raises(HandshakeError, match=r"got no hello from its neighbours \['bob'\]"):
         lonely.train()
 
 
@@ -453,8 +454,8 @@ def pair(method: SheafFRL) -> tuple[Node, Node]:
         agent = next(agent for agent in agents() if agent.name == name)
         nodes[name] = method.node(NodeContext(agent, (other,), pilots(), 7, 3, ROUNDS, False))
     for name, other in (("ada", "bob"), ("bob", "ada")):
-        (hello,) = nodes[other].hello()
-        nodes[name].finish_handshake({other: hello})
+        (hello,) = hello_messages(nodes[other])
+        finish_handshake(nodes[name], {other: hello})
     return nodes["ada"], nodes["bob"]
 
 

@@ -1,4 +1,4 @@
-"""A method as a node program: what one agent does, seeing only itself and its messages."""
+"""What one agent does: it sees its own model, its own data and its neighbours' messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from torch import Tensor
 
 from sheafed.agents.agent import Agent
 from sheafed.channels import Channel
-from sheafed.errors import HandshakeError, MessageError
+from sheafed.errors import MessageError
 from sheafed.graphs import Edge, orient_pair
 from sheafed.methods.endpoints import EdgeEndpoint
-from sheafed.methods.handshake import check_agreement, label_set, read_introduction
 from sheafed.methods.local_loss import local_loss
 from sheafed.methods.pilot_encoder import PilotEncoder
 from sheafed.methods.whitening import WhiteningLayer
@@ -47,55 +46,83 @@ class NodeContext:
     seed: int
     """Shared by all agents: pilots and data order follow from it."""
     secret: int
-    """The agent's own seed, which nobody else may know: secret maps follow from it."""
+    """The agent's own seed, known to no other agent: secret maps and noise follow from it."""
     rounds_per_epoch: int
     homogeneous: bool
     """Whether all latent sizes of the network agree."""
 
 
 class Method(Protocol):
-    """A recipe that gives every agent its node program."""
+    """The options of a method; `node` gives every agent its node."""
 
     @property
     def label(self) -> str:
         """What tables call it."""
 
-    def node(self, context: NodeContext) -> Node:
-        """Return the program of one agent."""
+    def node(self, context: NodeContext) -> Node: ...
 
 
 class Node(ABC):
-    """The program of one agent.
+    """What one agent does.
 
-    A round is `send`, then `receive` with whatever has arrived: a message that did not is absent.
-    Before the first round the neighbours shake hands (`hello`, `finish_handshake`). `transmit` and
-    `interpret` are what the training is for: the two sides of sending a latent to a neighbour.
+    A round is `send`, then `receive` with the messages that arrived; a message that did not is
+    absent. A method defines these two, and as far as it needs them:
+
+    - `state` and `load_state`, for everything that changes in training beside the agent itself;
+    - `shared_settings` and `announced_sizes`, for the handshake before the first round;
+    - `prepare_edge`, which builds the endpoint of an edge;
+    - `reuse`, if a message of an earlier round can replace one that did not arrive;
+    - `alignment_messages` and `align`, if maps are fitted after training (see `PostHocNode`).
+
+    `transmit` and `interpret` are what the training is for: the two halves of sending a latent to
+    a neighbour.
+
+    Args:
+        context: what the agent knows of the network.
+        whitening: of its latents.
+        channel: over which own latents reach the neighbours.
     """
-
-    neighbours_may_change: bool = False
-    """Whether an edge can come or go by itself: `gain`, `lose` and what is with them suffice."""
 
     def __init__(
         self, context: NodeContext, whitening: WhiteningLayer, channel: Channel | None = None
     ) -> None:
         self.context = context
-        self.whitening = whitening
-        self.channel = channel
-        """Over which own latents reach the neighbours; another one may take its place."""
-        self.endpoints: dict[str, EdgeEndpoint] = {}
         self.agent = context.agent
         self.name = context.agent.name
         self.neighbours = context.neighbours
+        self.whitening = whitening
+        self.channel = channel
+        self.endpoints: dict[str, EdgeEndpoint] = {}
+        """This agent's endpoint of every edge, by neighbour."""
         self.peers: dict[str, dict[str, int]] = {}
+        """The sizes that every neighbour has announced."""
         self.rejected: Counter[str] = Counter()
+        """How many messages failed each check."""
         self.pilot_latents = PilotEncoder(self.agent, context.pilots.of(self.name))
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
+    # A round
+
+    @abstractmethod
+    def send(self, round: int) -> Iterator[Message]:
+        """Return the messages to the neighbours."""
+
+    @abstractmethod
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Update maps and weights; return what to log."""
+
+    def reuse(self, round: int, message: Message) -> Message | None:
+        """Return a message of an earlier round as one of this round.
+
+        None leaves the edge out of the round.
+        """
+        return None
+
     # The handshake
 
     def shared_settings(self) -> dict[str, str | int]:
-        """Return what neighbours must have in common, by the name it has in a refusal."""
+        """Return what neighbours must have in common, by the name it has in an error message."""
         return {
             "protocol version": PROTOCOL_VERSION,
             "method": type(self).__name__,
@@ -103,105 +130,33 @@ class Node(ABC):
             "rounds per epoch": self.context.rounds_per_epoch,
         }
 
-    def own_settings(self) -> dict[str, int]:
-        """Return what neighbours must know of this agent and may differ in."""
+    def announced_sizes(self) -> dict[str, int]:
+        """Return the sizes of this agent that neighbours must know and may differ in."""
         return {"dimension": self.agent.dimension}
 
-    def hello(self) -> Iterator[Message]:
-        """Introduce this agent to its neighbours."""
-        return (self.hello_to(neighbour) for neighbour in self.neighbours)
-
-    def hello_to(self, neighbour: str) -> Message:
-        """Introduce this agent to somebody who is, or is about to be, a neighbour."""
-        fields = {**self.shared_settings(), **self.own_settings(), **label_set(self.agent.classes)}
-        return Message(HELLO, 0, self.name, neighbour, fields=fields)
-
-    def finish_handshake(self, inbox: Mapping[str, Message]) -> None:
-        """Learn who the neighbours are; refuse those that have agreed to something else."""
-        missing = sorted(set(self.neighbours) - set(inbox))
-        if missing:
-            raise HandshakeError(
-                f"agent {self.name!r} has not heard from its neighbours {missing}; start them, or "
-                "leave them out of the graph"
-            )
-        for neighbour, message in inbox.items():
-            self.peers[neighbour] = self.check_hello(message)
-        self.prepare()
-
-    def check_hello(self, hello_message: Message) -> dict[str, int]:
-        """Return what a neighbour says of itself; refuse one that has agreed to something else."""
-        labels = label_set(self.agent.classes)
-        check_agreement(self.name, self.shared_settings(), labels, hello_message)
-        return read_introduction(self.own_settings(), hello_message)
-
     def prepare(self) -> None:
-        """Build what depends on the neighbours' introductions."""
+        """Build what depends on the neighbours' sizes, when all are known."""
         for neighbour in self.neighbours:
             self.prepare_edge(neighbour)
 
     def prepare_edge(self, neighbour: str) -> None:
-        """Build what depends on one neighbour's introduction."""
+        """Build what depends on one neighbour's sizes."""
 
     def edge(self, neighbour: str) -> Edge:
         """Return the oriented edge to a neighbour."""
         other = self.peers[neighbour]["dimension"]
         return orient_pair((self.name, self.agent.dimension), (neighbour, other))
 
-    # A round
-
-    @abstractmethod
-    def send(self, round: int) -> Iterator[Message]:
-        """Return what this agent tells its neighbours."""
-
-    @abstractmethod
-    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Update maps and weights; return what is worth logging."""
-
-    def reuse(self, round: int, message: Message) -> Message | None:
-        """Return what a neighbour said in an earlier round as it can serve in this one.
-
-        None, as for a method that says nothing else, leaves the edge out of the round.
-        """
-        return None
-
-    # Neighbours that come and go
-
-    def add_neighbour(self, neighbour: str, hello_message: Message) -> None:
-        """Meet a neighbour that has come later; the other edges stay as they are."""
-        self.peers[neighbour] = self.check_hello(hello_message)
-        self.neighbours = tuple(sorted({*self.neighbours, neighbour}))
-        self.prepare_edge(neighbour)
-
-    def remove_neighbour(self, neighbour: str) -> None:
-        """Forget a neighbour; the other edges stay as they are."""
-        self.neighbours = tuple(j for j in self.neighbours if j != neighbour)
-        del self.peers[neighbour], self.endpoints[neighbour]
-
-    @torch.no_grad()
-    def fit_whitening(self) -> None:
-        """Whiten by the pilots alone, as an agent does that has not trained with the others."""
-        self.whitening.fit(self.pilot_latents())
-
-    def fit_endpoint(self, neighbour: str, own: Tensor, received: Tensor) -> None:
-        """Fit this end of an edge from all pilots: own white latents, and what has arrived."""
-        endpoint = self.endpoints[neighbour]
-        endpoint.fit(endpoint.cross(own, received), 0)
-
-    def serve(self, round: int, neighbour: str) -> Iterator[Message]:
-        """Say what `send` says, to one neighbour that trains while this agent rests."""
-        return iter(())
-
-    def refit(self, round: int, inbox: Mapping[str, Message]) -> None:
-        """Refit the maps of the edges to these neighbours, and let them change nothing else."""
-
-    # Communication
+    # After training
 
     def alignment_messages(self, round: int) -> Iterator[Message]:
-        """Return what neighbours need to fit maps after training; nothing for most methods."""
+        """Return what neighbours need to fit maps after training."""
         return iter(())
 
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:
-        """Fit maps after training; nothing for methods that learn them."""
+        """Fit the maps after training."""
+
+    # Communication
 
     def link_to(self, neighbour: str, *moment: int | str, channel: bool = True) -> LatentLink:
         """Return the sending half of the link to a neighbour.
@@ -235,21 +190,16 @@ class Node(ABC):
         """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
         return self.link_from(neighbour)(received)
 
-    def white_pilots(self, indices: Tensor | None = None) -> Tensor:
-        """Return the white latents of pilots, all or some, as they are now."""
-        with torch.no_grad():
-            return self.whitening.eval()(self.pilot_latents(indices))
-
     # State
 
     def state(self) -> dict[str, Any]:
-        """Return everything of the program, beside the agent, that changes in training."""
+        """Return everything that changes in training, beside the agent's own state."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `state` returned."""
+        """Continue from what `state` returned, after the handshake."""
 
-    # Shared steps
+    # Helpers
 
     def valid_messages(
         self,
@@ -287,6 +237,11 @@ class Node(ABC):
             else:
                 good[neighbour] = message
         return good
+
+    def white_pilots(self, indices: Tensor | None = None) -> Tensor:
+        """Return the white latents of pilots, all or some, as they are now."""
+        with torch.no_grad():
+            return self.whitening.eval()(self.pilot_latents(indices))
 
     def local_loss(self, round: int) -> Tensor:
         """Return the agent's own objective on its next batch."""

@@ -11,8 +11,9 @@ from torch import Tensor
 from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.linalg.running_zca import RunningZCA
+from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
-from sheafed.methods.node import ALIGNMENT, Node, NodeContext, latent_dtype
+from sheafed.methods.node import ALIGNMENT, NodeContext, latent_dtype
 from sheafed.methods.procrustes_solver import solve
 from sheafed.options import Fraction, options
 from sheafed.transport.message import Message, TensorSpec
@@ -36,7 +37,7 @@ class PostHocOptions:
     channel: Channel | None = None
 
 
-class PostHocNode(Node):
+class PostHocNode(DynamicNode):
     """A node whose maps are fitted on all pilots when they are needed, not in training."""
 
     def __init__(

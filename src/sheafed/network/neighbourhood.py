@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from sheafed.errors import HandshakeError
+from sheafed.methods.handshake import check_hello, hello_messages
 from sheafed.methods.node import Node
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
@@ -155,7 +156,7 @@ class Neighbourhood:
             return
         agent, about = self.node.agent, {FINISHED: self.finished, SHOWS: self.node.shows_pilots}
         about |= {ASKS: agent.data.test is not None, ANSWERS: agent.head is not None}
-        for message in self.node.hello():
+        for message in hello_messages(self.node):
             j = message.receiver
             if j in neighbours:
                 fields = {**message.fields, **about, MET: j in self.met}
@@ -164,8 +165,7 @@ class Neighbourhood:
 
     def _meet(self, neighbour: str, message: Message) -> bool:
         try:
-            own_settings = self.node.check_hello(message)
-            self._check_unchanged(neighbour, own_settings)
+            self._check_unchanged(neighbour, check_hello(self.node, message))
             if message.round > self.last_round:
                 raise HandshakeError(
                     f"agent {neighbour!r} is in round {message.round}, of {self.last_round} here; "

@@ -17,6 +17,7 @@ from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS, SUMMARY
 from sheafed.errors import HandshakeError, RunExistsError
+from sheafed.methods.handshake import finish_handshake
 from sheafed.methods.node import Method, Node
 from sheafed.network.deadline import Deadline, Timeouts
 from sheafed.network.neighbourhood import FINISHED, Neighbourhood
@@ -148,7 +149,7 @@ class PeerAgent:
         if fresh and not self.policy.stopping:
             if hood.refused:
                 raise HandshakeError("; ".join(hood.refused.values()))
-            self.node.finish_handshake(hood.met)
+            finish_handshake(self.node, hood.met)
             self._save({})
 
     def _train(self, totals: Totals, fresh: bool) -> None:

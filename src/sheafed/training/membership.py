@@ -14,11 +14,14 @@ from sheafed.agents.agent import Agent
 from sheafed.checkpointing.run_directory import BEST, METRICS
 from sheafed.errors import InputError, UnknownAgentError
 from sheafed.methods.build_node import build_node
+from sheafed.methods.dynamic_node import DynamicNode
+from sheafed.methods.handshake import finish_handshake, hello_message, hello_messages
 from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.callbacks import append_record
 from sheafed.training.history import Totals
 from sheafed.training.membership_checks import (
+    as_dynamic,
     check_membership,
     check_newcomer,
     check_resumable,
@@ -50,7 +53,7 @@ def join(
 ) -> None:
     """Add an agent; see `Network.join`."""
     began = time.monotonic()
-    check_membership(network)
+    nodes = check_membership(network)
     check_newcomer(network, agent, neighbours)
     if not isinstance(epochs, int) or epochs < 0:
         raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
@@ -64,7 +67,7 @@ def join(
     check_resumable(network, graph, [agent, *network.agents.values()])
 
     history = network.history
-    newcomer = build_node(
+    built = build_node(
         network.method,
         agent,
         neighbours,
@@ -73,13 +76,15 @@ def join(
         rounds_per_epoch=history.schedule.rounds_per_epoch,
         homogeneous=homogeneous,
     )
+    newcomer = as_dynamic(built, network.method.label)
     newcomer.fit_whitening()  # before the others change: it fails if the pilots do not fit
-    transport = LocalTransport([*network.nodes, agent.name], ledger=history.ledger)
-    hosts = {j: network.nodes[j] for j in newcomer.neighbours}
-    _handshake(newcomer, network.nodes, transport, homogeneous)
+    transport = LocalTransport([*nodes, agent.name], ledger=history.ledger)
+    hosts = {j: nodes[j] for j in newcomer.neighbours}
+    _handshake(newcomer, nodes, transport, homogeneous)
     _fit_maps(newcomer, hosts, transport, history.rounds)
 
-    network.nodes = dict(sorted({**network.nodes, agent.name: newcomer}.items()))
+    nodes[agent.name] = newcomer
+    network.nodes = dict(sorted(nodes.items()))
     known = {**network.metadata, agent.name: agent_metadata(agent, rank=0)}
     network.metadata = dict(sorted(known.items()))
     network.graph = graph
@@ -87,7 +92,7 @@ def join(
     history.whitenings = {}  # they are not measured of this network
     _record(network, agent.name, {}, oracle)
     if epochs:
-        logs = _train_on(network, newcomer, hosts, transport, epochs, others)
+        logs = _train_on(network, nodes, newcomer, transport, epochs, others)
         _record(network, agent.name, logs, oracle)
     history.seconds += time.monotonic() - began
     _write(network)
@@ -95,21 +100,21 @@ def join(
 
 def leave(network: Network, name: str) -> Agent:
     """Remove an agent; see `Network.leave`."""
-    check_membership(network)
-    if name not in network.nodes:
+    nodes = check_membership(network)
+    if name not in nodes:
         raise UnknownAgentError(
-            f"unknown agent {name!r}; the agents that can leave are {sorted(network.nodes)}"
+            f"unknown agent {name!r}; the agents that can leave are {sorted(nodes)}"
         )
-    if len(network.nodes) == 1:
+    if len(nodes) == 1:
         raise InputError(f"{name!r} is the last agent of the network; it cannot leave it")
     graph = network.graph.copy()
     graph.remove_node(name)
     rest = [agent for other, agent in network.agents.items() if other != name]
     check_resumable(network, graph, rest)
 
-    node = network.nodes[name]
+    node = nodes[name]
     for j in node.neighbours:
-        network.nodes[j].remove_neighbour(name)
+        nodes[j].remove_neighbour(name)
     network.nodes = {other: kept for other, kept in network.nodes.items() if other != name}
     network.metadata = {other: kept for other, kept in network.metadata.items() if other != name}
     network.graph = graph
@@ -125,24 +130,30 @@ def leave(network: Network, name: str) -> Agent:
 
 
 def _handshake(
-    newcomer: Node, nodes: Mapping[str, Node], transport: LocalTransport, homogeneous: bool
+    newcomer: DynamicNode,
+    nodes: Mapping[str, DynamicNode],
+    transport: LocalTransport,
+    homogeneous: bool,
 ) -> None:
     """Let the newcomer and its neighbours shake hands; if one refuses, nothing has changed."""
     with ExitStack() as undo:
         for node in nodes.values():
             undo.callback(setattr, node, "context", node.context)
             node.context = replace(node.context, homogeneous=homogeneous)
-        transport.send(newcomer.hello())
-        transport.send(nodes[j].hello_to(newcomer.name) for j in newcomer.neighbours)
+        transport.send(hello_messages(newcomer))
+        transport.send(hello_message(nodes[j], newcomer.name) for j in newcomer.neighbours)
         transport.barrier(0, HELLO)
-        newcomer.finish_handshake(transport.receive(newcomer.name, 0, HELLO, newcomer.neighbours))
+        inbox = transport.receive(newcomer.name, 0, HELLO, newcomer.neighbours)
+        finish_handshake(newcomer, inbox)
         undo.pop_all()  # they agree
     for j in newcomer.neighbours:
         heard = transport.receive(j, 0, HELLO, [newcomer.name])
         nodes[j].add_neighbour(newcomer.name, heard[newcomer.name])
 
 
-def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, round: int) -> None:
+def _fit_maps(
+    newcomer: DynamicNode, hosts: Mapping[str, DynamicNode], transport: Transport, round: int
+) -> None:
     """Fit the maps of the newcomer's edges on all pilots: the head sends, then the tail.
 
     In this order every protocol needs one message each way: where ends have frames of their own,
@@ -167,8 +178,8 @@ def _fit_maps(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, r
 
 def _train_on(
     network: Network,
-    newcomer: Node,
-    hosts: Mapping[str, Node],
+    nodes: Mapping[str, DynamicNode],
+    newcomer: DynamicNode,
     transport: LocalTransport,
     epochs: int,
     others: Others,
@@ -176,12 +187,13 @@ def _train_on(
     """Train the newcomer, or all agents; return the logs."""
     totals: Totals = {}
     history = network.history
+    hosts = {j: nodes[j] for j in newcomer.neighbours}
     history.schedule = replace(history.schedule, epochs=history.epoch + epochs)
     for _ in range(epochs * history.schedule.rounds_per_epoch):
         if others == "training":
             log = average(run_round(network.nodes, _barrier(network, transport), history.rounds))
         elif others == "undisturbed":
-            log = _round_beside(newcomer, network.nodes, transport, history.rounds)
+            log = _round_beside(newcomer, network.nodes, hosts, transport, history.rounds)
         else:
             log = _round_of(newcomer, hosts, transport, history.rounds)
         history.rounds += 1
@@ -198,7 +210,11 @@ def _train_on(
 
 
 def _round_beside(
-    newcomer: Node, nodes: Mapping[str, Node], transport: Transport, round: int
+    newcomer: DynamicNode,
+    nodes: Mapping[str, Node],
+    hosts: Mapping[str, DynamicNode],
+    transport: Transport,
+    round: int,
 ) -> Log:
     """Let all take a step, the others as if the newcomer were not there; return what it logs."""
     name, log = newcomer.name, {}
@@ -212,12 +228,14 @@ def _round_beside(
         else:
             heard = {sender: message for sender, message in inbox.items() if sender != name}
             if name in inbox:
-                node.refit(round, {name: inbox[name]})
+                hosts[j].refit(round, {name: inbox[name]})
             node.receive(round, heard)
     return log
 
 
-def _round_of(newcomer: Node, hosts: Mapping[str, Node], transport: Transport, round: int) -> Log:
+def _round_of(
+    newcomer: DynamicNode, hosts: Mapping[str, DynamicNode], transport: Transport, round: int
+) -> Log:
     """Let the newcomer take a step; its neighbours answer, refit these edges, and rest."""
     name = newcomer.name
     transport.send(newcomer.send(round))

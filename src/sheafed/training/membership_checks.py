@@ -10,6 +10,8 @@ import networkx as nx
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import DisconnectedWarning, GraphError, InputError, UnknownAgentError
+from sheafed.methods.dynamic_node import DynamicNode
+from sheafed.methods.node import Node
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -20,8 +22,8 @@ def is_homogeneous(network: Network) -> bool:
     return all(node.context.homogeneous for node in network.nodes.values())
 
 
-def check_membership(network: Network) -> None:
-    """Raise unless agents can join and leave now."""
+def check_membership(network: Network) -> dict[str, DynamicNode]:
+    """Return the nodes; raise unless agents can join and leave now."""
     history = network.history
     elsewhere = sorted(set(network.metadata) - set(network.nodes))
     if elsewhere:
@@ -33,11 +35,16 @@ def check_membership(network: Network) -> None:
             f"the training is in round {history.rounds} of {history.schedule.total}; agents "
             "can join and leave when it has ended"
         )
-    if not all(node.neighbours_may_change for node in network.nodes.values()):
+    return {name: as_dynamic(node, network.method.label) for name, node in network.nodes.items()}
+
+
+def as_dynamic(node: Node, label: str) -> DynamicNode:
+    if not isinstance(node, DynamicNode) or not node.neighbours_may_change:
         raise InputError(
-            f"{network.method.label}, as trained, cannot let agents join or leave; Sheaf-FRL "
+            f"{label}, as trained, cannot let agents join or leave; Sheaf-FRL "
             "without noise and edge_dim can, and non-cooperative training"
         )
+    return node
 
 
 def check_newcomer(network: Network, agent: Agent, neighbours: Collection[str]) -> None:

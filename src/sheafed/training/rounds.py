@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sheafed.evaluation.result import mean
+from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.node import HELLO, ROUND, Node
 from sheafed.transport import WaitPolicy
 
@@ -16,10 +17,10 @@ Logs = dict[str, Log]
 def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
     """Let neighbours check that they have agreed on the same settings."""
     for node in nodes.values():
-        policy.send(node.hello())
+        policy.send(hello_messages(node))
     inboxes = policy.collect(0, {HELLO: {name: node.neighbours for name, node in nodes.items()}})
     for name, node in nodes.items():
-        node.finish_handshake(inboxes[HELLO][name])
+        finish_handshake(node, inboxes[HELLO][name])
 
 
 def run_round(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> Logs:

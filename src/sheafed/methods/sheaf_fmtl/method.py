@@ -126,9 +126,9 @@ class SheafFMTLNode(PostHocNode):
             "map rate": repr(self.method.map_rate),
         }
 
-    def own_settings(self) -> dict[str, int]:
+    def announced_sizes(self) -> dict[str, int]:
         """Add the number of parameters, on which the size of an edge depends."""
-        return super().own_settings() | {"number of parameters": self.size}
+        return super().announced_sizes() | {"number of parameters": self.size}
 
     def prepare(self) -> None:
         """Draw this agent's map of every edge."""

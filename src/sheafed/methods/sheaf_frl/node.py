@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import InputError
+from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint, endpoint_state, load_endpoint_state
-from sheafed.methods.node import ROUND, Node, NodeContext, count_classes, latent_dtype
+from sheafed.methods.node import ROUND, NodeContext, count_classes, latent_dtype
 from sheafed.methods.sheaf_frl.distillation import check_same_classes, predict_proba
 from sheafed.methods.sheaf_frl.endpoints import make_endpoint, warn_if_undetermined
 from sheafed.methods.sheaf_frl.gaussian_noise import released
@@ -54,7 +55,7 @@ class SentPilots:
     probabilities: Tensor | None
 
 
-class SheafFRLNode(Node):
+class SheafFRLNode(DynamicNode):
     def __init__(self, method: SheafFRL, context: NodeContext) -> None:
         self.dtype = latent_dtype(context.agent)
         layer = method.whitening.layer(context.agent.dimension).to(self.dtype)
@@ -238,9 +239,9 @@ class SheafFRLNode(Node):
             "distillation": int(method.distillation is not None),
         }
 
-    def own_settings(self) -> dict[str, int]:
+    def announced_sizes(self) -> dict[str, int]:
         """Add the number of classes of the own probabilities, 0 for an agent without a head."""
-        return super().own_settings() | {"classes": self.classes}
+        return super().announced_sizes() | {"classes": self.classes}
 
     def prepare_edge(self, neighbour: str) -> None:
         edge, other = self.edge(neighbour), self.peers[neighbour]
