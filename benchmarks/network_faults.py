@@ -3,10 +3,10 @@
     python benchmarks/network_faults.py --out out/faults
 
 Three of them are killed (SIGKILL) at random moments and restarted, another one is stopped
-(SIGSTOP) for ten seconds. Prints accuracies of both runs, and ends with a failure unless everybody
-finishes without a traceback, every directed edge is evaluated, every evaluation that was in a
-checkpoint before a kill is in the metrics at the end, and the accuracies of communication are
-within two points of each other.
+(SIGSTOP) for ten seconds. Prints the accuracies of both runs, and fails unless all agents finish
+without a traceback, every directed edge is evaluated, every evaluation that was in a checkpoint
+before a kill is in the metrics at the end, and the communication accuracies are within two points
+of each other.
 """
 
 import argparse
@@ -29,7 +29,7 @@ WIDTHS = [(8, 16), (8, 24), (16, 32), (8, 20), (16, 28), (8, 16), (12, 24), (8, 
 NAMES = [f"agent{k}" for k in range(8)]
 RESTART_SECONDS = 1.0
 LARGEST_DIFFERENCE = 0.02
-"""Of the accuracy of communication, between undisturbed and disturbed."""
+"""Of communication accuracy, between undisturbed and disturbed runs."""
 
 
 def write_config(path: Path, epochs: int, seed: int) -> None:
@@ -59,7 +59,7 @@ def wait_for_round(network: LocalLauncher, round: int) -> None:
 
 
 def disturb(network: LocalLauncher, total: int, chance: random.Random) -> dict[str, list[dict]]:
-    """Kill three and freeze one; return what was in the checkpoints of the killed."""
+    """Kill three agents and freeze one; return the records in the checkpoints of the killed."""
     *killed, frozen = chance.sample(NAMES, 4)
     moments = sorted(chance.uniform(0.1, 0.8) for _ in range(4))
     actions = [("kill", name) for name in killed] + [("freeze", frozen)]
@@ -82,7 +82,7 @@ def disturb(network: LocalLauncher, total: int, chance: random.Random) -> dict[s
 
 
 def problems_of(out: Path, graph: nx.Graph, kept: dict[str, list[dict]], edges: int) -> list[str]:
-    """Return in words what is wrong with a run that all have finished."""
+    """Return what is wrong with a run that all agents have finished."""
     found = [f"{name} raised" for name in NAMES if "Traceback" in (out / name / LOG).read_text()]
     for name, records in kept.items():
         lines = (out / name / "metrics.jsonl").read_text().splitlines()
@@ -97,7 +97,7 @@ def problems_of(out: Path, graph: nx.Graph, kept: dict[str, list[dict]], edges: 
 def run(
     config: Path, graph: nx.Graph, out: Path, chance: random.Random | None
 ) -> tuple[dict, list[str]]:
-    """Return the summary of a whole training, and what was wrong with it."""
+    """Return the summary of a training, and what was wrong with it."""
     make_certificates(out / CERTIFICATES, NAMES)
     began, kept = time.monotonic(), {}
     with LocalLauncher(str(config), graph, out, ["--deadline", "2", "--lease", "3"]) as network:
@@ -108,7 +108,7 @@ def run(
             kept = disturb(network, total, chance)
         codes = network.wait()
     if any(codes.values()):
-        raise SystemExit(f"{out.name}: not everybody finished, exit codes are {codes}")
+        raise SystemExit(f"{out.name}: not all agents finished, exit codes: {codes}")
     summary = gather(out)
     statuses = network.statuses()
     print(f"{out.name}: {time.monotonic() - began:.0f} s")

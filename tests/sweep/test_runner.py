@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from sheafed.config.experiment import CONFIG
+from sheafed.checkpointing.run_directory import CONFIG
 from sheafed.errors import ConfigError, SweepError
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.runner import FAILURE, Runner, read_failure

@@ -20,9 +20,9 @@ from sheafed.methods import Method, NonCooperative, SheafFRL
 def overhead(repeats: int) -> list[Measurement]:
     """Compare rounds with bare loops over the same models, memory layout and batches."""
     found = []
-    frugal = SheafFRL(exchange_every=8, quantisation="int8")
+    reduced = SheafFRL(exchange_every=8, quantisation="int8")
     cases: tuple[tuple[str, Method, int, float], ...] = (
-        ("Sheaf-FRL, every 8th round in int8,", frugal, frugal.exchange_every, 1.10),
+        ("Sheaf-FRL, every 8th round in int8,", reduced, reduced.exchange_every, 1.10),
         ("Sheaf-FRL, every round in full,", SheafFRL(), 1, 1.10),
         ("non-cooperative training", NonCooperative(), 1, 1.05),
     )

@@ -1,5 +1,7 @@
 """The files of a run directory."""
 
+CONFIG = "config.json"
+"""The experiment, if the run was started from a config."""
 CHECKPOINT = "checkpoint.safetensors"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 LAST, BEST = "last.safetensors", "best.safetensors"

@@ -15,8 +15,6 @@ from sheafed.options import Count, Fraction, Integer, NotNegative, OneOf, Positi
 
 METHODS = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed, CustomMethod)
 """What `method.name` can choose."""
-CONFIG = "config.json"
-"""Where the directory of a run keeps its experiment."""
 
 
 class Data(Table):

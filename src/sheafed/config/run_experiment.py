@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 
 from sheafed.atomic_io import write_atomically
-from sheafed.checkpointing.run_directory import CHECKPOINT
-from sheafed.config.experiment import CONFIG, Experiment
+from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
+from sheafed.config.experiment import Experiment
 from sheafed.config.federation import Federation, build
 from sheafed.config.flops import costs
 from sheafed.datasets import label_counts, plot_label_distribution
@@ -101,6 +101,4 @@ def _prepare_directory(
     write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
     if not (out / CHECKPOINT).exists():
         counts = label_counts(federation.labels, federation.partition)
-        plot_label_distribution(
-            counts, out / LABEL_DISTRIBUTION, agents=list(federation.partition)
-        )
+        plot_label_distribution(counts, out / LABEL_DISTRIBUTION, agents=list(federation.partition))

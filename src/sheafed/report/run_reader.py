@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
-from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS, SUMMARY
+from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG, METRICS, SUMMARY
 from sheafed.errors import CheckpointError, InputError, ReportError
 from sheafed.transport.ledger import Ledger
 
-CONFIG = "config.json"
 Record = dict[str, Any]
 
 

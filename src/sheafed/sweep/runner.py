@@ -15,7 +15,8 @@ from threading import Lock
 from typing import TypeVar
 
 from sheafed.atomic_io import write_atomically
-from sheafed.config.experiment import CONFIG, Experiment
+from sheafed.checkpointing.run_directory import CONFIG
+from sheafed.config.experiment import Experiment
 from sheafed.config.presets import read_experiment
 from sheafed.config.run_experiment import read_config
 from sheafed.errors import ConfigError, SweepError
