@@ -156,7 +156,7 @@ def batch_of(node: Node) -> tuple[Tensor, Tensor]:
 
 
 def receive_one(training: Training, name: str) -> dict[str, float]:
-    """Let everybody send, but only one agent receive; return what it logs."""
+    """Let all agents send, but only one agent receive; return what it logs."""
     round, transport = training.done, training.recorder.transport
     for node in training.nodes.values():
         transport.send(node.send(round))

@@ -1,4 +1,4 @@
-"""Small networks of real Sheaf-FRL programs over a real exchange, in double precision."""
+"""Small networks of real Sheaf-FRL nodes over a real transport, in double precision."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class Network:
         return one_round(self.nodes, self.transport, number)
 
     def node_round(self, number: int, name: str) -> dict[str, float]:
-        """Let everybody send, but only one agent receive."""
+        """Let all agents send, but only one agent receive."""
         for node in self.nodes.values():
             self.transport.send(node.send(number))
         node = self.nodes[name]
@@ -109,7 +109,7 @@ class Network:
         return self.nodes[name].agent.dimension
 
     def parameters(self) -> dict[str, list[Tensor]]:
-        """Return copies of everybody's parameters."""
+        """Return copies of all parameters."""
         return {n: parameters(node.agent.encoder) for n, node in self.nodes.items()}
 
     def head_parameters(self) -> dict[str, list[Tensor]]:

@@ -97,7 +97,7 @@ def nodes_of(
     seeds: Mapping[str, int] | None = None,
     rounds_per_epoch: int = 4,
 ) -> dict[str, Node]:
-    """The programs of some agents; method, pilots and seed may differ from agent to agent."""
+    """The nodes of some agents; method, pilots and seed may differ from agent to agent."""
     agents = list(agents)
     graph = nx.Graph(edges)
     graph.add_nodes_from(a.name for a in agents)
@@ -118,7 +118,7 @@ def nodes_of(
 
 
 class MessageRecorder:
-    """An in-process exchange that remembers every message that crossed it."""
+    """An in-process transport, and every message that it carried."""
 
     def __init__(self, names: Iterable[str], drop: Callable[[Message], bool] | None = None) -> None:
         self.messages: list[Message] = []

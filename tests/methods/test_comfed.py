@@ -75,7 +75,7 @@ def test_one_step_by_hand() -> None:
 
 
 @pytest.mark.parametrize("method", BOTH)
-def test_on_a_complete_graph_everybody_has_the_servers_prototypes(method: ComFed) -> None:
+def test_on_a_complete_graph_every_agent_has_the_servers_prototypes(method: ComFed) -> None:
     training = Training(noisy(THREE), TRIANGLE, method).run(5)
     held = [node.prototypes.aggregate for node in training.nodes.values()]
     assert all(torch.equal(held[0], other) for other in held[1:])

@@ -83,7 +83,7 @@ def test_fits_in_turn_reach_the_truncated_svd(edge_dim: int) -> None:
         torch.testing.assert_close(endpoint.map @ endpoint.map.mT, torch.eye(edge_dim).double())
 
 
-def test_fits_at_once_do_not_meet() -> None:
+def test_simultaneous_fits_do_not_converge() -> None:
     head, tail = two_ends(3)
     for endpoint in (head, tail):
         endpoint._turn = "always"

@@ -1,4 +1,4 @@
-"""Distillation: what is sent, what is learnt from, and who takes part."""
+"""Distillation: what is sent, what is learnt from, and which agents take part."""
 
 import copy
 import dataclasses

@@ -256,7 +256,9 @@ def strict_residuals(
 
 
 @pytest.mark.parametrize(("large", "small"), [(12, 7), (9, 9)])
-def test_strict_ends_never_meet_as_printed_and_meet_at_once_in_turn(large: int, small: int) -> None:
+def test_strict_fits_do_not_converge_as_printed_and_do_at_once_in_turn(
+    large: int, small: int
+) -> None:
     """Why this library departs from alg:sheaf_frl_1comm_stringent_privacy.
 
     As printed, both ends refit at once, each to the other's PREVIOUS message, so that the two

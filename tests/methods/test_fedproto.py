@@ -101,7 +101,7 @@ def test_the_moving_average_by_hand() -> None:
 
 
 @pytest.mark.parametrize("method", BOTH)
-def test_on_a_complete_graph_everybody_has_the_servers_prototypes(method: FedProto) -> None:
+def test_on_a_complete_graph_every_agent_has_the_servers_prototypes(method: FedProto) -> None:
     training = Training(noisy(THREE), TRIANGLE, method).run(EPOCH + 1)
     held = [node.prototypes.aggregate for node in training.nodes.values()]
     assert all(torch.equal(held[0], other) for other in held[1:])

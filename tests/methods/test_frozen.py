@@ -150,7 +150,7 @@ def test_optimisers_of_one_s_own_and_states() -> None:
 
 
 @pytest.mark.parametrize("method", [FedMuscle(local_epochs=1), FedProto(), ComFed()])
-def test_methods_that_train_everybody_say_so(method) -> None:
+def test_methods_that_train_all_agents_refuse_frozen_ones(method) -> None:
     head = linear_head(4, 5).requires_grad_(False)
     agents = [frozen("a", 4, head=head), agent("b", 4)]
     with pytest.raises(InputError, match="agent 'a': its objective depends on nothing that is"):

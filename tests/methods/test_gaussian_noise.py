@@ -52,7 +52,7 @@ def test_noise_is_repeated_only_for_the_same_release() -> None:
 
 
 def first_rounds(method: SheafFRL, dims: tuple[int, ...], rounds: int = 1, send: bool = False):
-    """Return the programs and the recorder; with `send`, another round is sent but not received."""
+    """Return the nodes and the recorder; with `send`, another round is sent but not received."""
     team = [agent(name, d) for name, d in zip("abc", dims, strict=True)]
     nodes: dict[str, SheafFRLNode] = nodes_of(team, EDGES, method)
     recorder = MessageRecorder(nodes)
@@ -125,7 +125,7 @@ def test_probabilities_are_about_what_was_released() -> None:
     torch.testing.assert_close(sent["probabilities"], expected)
 
 
-def test_exact_pilots_are_shown_to_nobody() -> None:
+def test_exact_pilots_are_not_shown_to_neighbours() -> None:
     nodes, _ = first_rounds(SheafFRL(pilots_per_round=24, noise=NOISE), MIXED)
     assert [list(PeerEvaluator(node, 1).show_pilots()) for node in nodes.values()] == [[], [], []]
     assert evaluate_locally(nodes).misalignment == {}

@@ -182,7 +182,7 @@ def test_the_step_is_the_finite_difference_of_the_local_penalty(protocol, whiten
     ids=["none-round", "zca-running", "zca-all", "swbn-running"],
 )
 def test_the_step_is_autograd_of_the_potential(protocol, whitening, source) -> None:
-    r"""The potential is $\lambda/(2K) \sum_e \|A_i - V A_j\|^2$, each edge once, everybody free.
+    r"""The potential is $\lambda/(2K) \sum_e \|A_i - V A_j\|^2$, each edge once, all agents free.
 
     The step of agent i is $1/d_i$ of its gradient, since $\lambda_i = \lambda/d_i$. Both ends
     see one map in every round of the standard protocol; where transported latents travel, in
@@ -500,13 +500,11 @@ def test_an_agent_without_a_head_takes_no_part_in_distillation() -> None:
 
 @protocols
 @whitenings
-def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
-    protocol, whitening
-) -> None:
+def test_between_exchanges_own_latents_are_pulled_to_what_arrived_last(protocol, whitening) -> None:
     net = build(protocol, whitening, MapPolicy(decay=0.5), exchange_every=3)
     for first in (0, 3):
         play(net, first)
-        heard = {
+        targets_of = {
             name: [z.clone() for z in node._last_exchange.targets().values()]
             for name, node in net.nodes.items()
         }
@@ -514,7 +512,7 @@ def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
         for number in (first + 1, first + 2):
             step = play(net, number)
             step.number = first  # whose pilots they are
-            for name, targets in heard.items():
+            for name, targets in targets_of.items():
                 values = [x.clone().requires_grad_() for x in step.old[name]]
                 own = step.latents(name, values)
                 total = sum((own - target).square().sum() for target in targets)
@@ -523,7 +521,7 @@ def test_between_exchanges_own_latents_are_pulled_to_what_was_last_heard(
                 if targets:
                     expected = torch.autograd.grad(scale * total, values)
                     pulled += 1
-                else:  # nobody in a frame that can be read
+                else:  # no neighbour is in a frame that can be read
                     expected = [torch.zeros_like(x) for x in moved]
                 for found, right in zip(moved, expected, strict=True):
                     torch.testing.assert_close(found, right, rtol=1e-7, atol=1e-10)
@@ -548,7 +546,7 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
         net.round(round)
     for name, node in net.nodes.items():
         assert node.agent.steps == every
-        batches = [inputs for who, inputs in calls if who == name]
+        batches = [inputs for agent, inputs in calls if agent == name]
         assert len(batches) == every
         # 8 samples in batches of 2: four different batches, then a new pass.
         rows = torch.cat(batches[:4])
@@ -561,8 +559,8 @@ def test_without_a_penalty_rounds_between_exchanges_follow_the_objective_alone(e
     assert sent == {0, every}
 
 
-def test_who_skips_rounds_compares_with_the_pilots_it_has_heard_of() -> None:
-    """After a crash an agent may go on behind an exchange that it has not heard."""
+def test_an_agent_that_skips_rounds_compares_with_the_pilots_of_its_last_exchange() -> None:
+    """After a crash an agent may continue after an exchange that it missed."""
     method = SheafFRL(penalty=LAMBDA, pilots_per_round=K, exchange_every=3)
     nets = [network(curved_agents(MIXED), method) for _ in range(2)]
     for net in nets:

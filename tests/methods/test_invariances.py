@@ -1,4 +1,4 @@
-"""What must not matter, does not; what is wrong is said by name, and stops nobody else."""
+"""What must not matter does not; what is wrong is named, and stops no other agent."""
 
 import copy
 from collections.abc import Callable
@@ -233,7 +233,7 @@ def test_a_dead_link_is_as_good_as_none(source: str, dims: tuple[int, ...], priv
 
 
 @privacy
-def test_when_everything_is_lost_everybody_learns_alone(privacy: str) -> None:
+def test_when_all_messages_are_lost_every_agent_learns_alone(privacy: str) -> None:
     lonely, alone = noisy(), noisy()
     method = SheafFRL(privacy=privacy, distillation=Distillation(confidence=0.0))
     nodes = nodes_of(lonely, TRIANGLE, method)
@@ -284,7 +284,7 @@ def logs_with_a_loss(
         (SheafFRL(maps=MapPolicy(every=3), pilots_per_round=24), (6, 6)),
     ],
 )
-def test_nobody_reads_by_a_map_that_was_never_fitted(
+def test_a_map_that_was_never_fitted_is_not_read_by(
     method: SheafFRL, dims: tuple[int, int]
 ) -> None:
     """The tail misses the first message, and with it the first fit."""
@@ -593,7 +593,7 @@ def test_other_precisions_are_refused_by_name() -> None:
     assert "do not agree on the latent precision: 'torch.float32 none'" in refused(nodes)
 
 
-def test_what_is_everybodys_own_business_may_differ() -> None:
+def test_settings_that_concern_one_agent_may_differ() -> None:
     mine = SheafFRL(penalty=0.5, whitening=SWBN())
     run_rounds(two(mine, SheafFRL(penalty=DualAscent(0.1))), 3)
 
@@ -622,8 +622,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_a_bad_message_is_counted_left_out_and_stops_nobody(reason: str) -> None:
-    """Sent in the name of b before b speaks, it counts as b's; the edge is then left out."""
+def test_a_bad_message_is_counted_left_out_and_stops_no_agent(reason: str) -> None:
+    """Sent in the name of b before b sends, it counts as b's; the edge is then left out."""
     attacked, deaf = noisy(), noisy()
     method = SheafFRL(pilots_per_round=24)
     nodes = nodes_of(attacked, TRIANGLE, method)

@@ -87,7 +87,7 @@ def test_probabilities_do_not_cross_the_channel() -> None:
 
 
 @pytest.mark.parametrize("privacy", ["standard", "strict"])
-def test_noise_does_not_depend_on_who_runs_first(privacy: str) -> None:
+def test_noise_does_not_depend_on_the_order_of_agents(privacy: str) -> None:
     wires = []
     for backwards in (False, True):
         nodes = network(SheafFRL(privacy=privacy, channel=NOISE), backwards=backwards)

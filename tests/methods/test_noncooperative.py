@@ -168,7 +168,7 @@ def test_agents_in_double_precision_are_aligned_too(whitening: str) -> None:
     assert run.history.last["communication_accuracy"] is not None
 
 
-def test_a_lost_alignment_message_leaves_its_map_and_stops_nobody() -> None:
+def test_a_lost_alignment_message_leaves_its_map_and_stops_no_agent() -> None:
     def lost(message: Message) -> bool:
         return (message.kind, message.sender, message.receiver) == ("alignment", "a", "b")
 

@@ -228,7 +228,7 @@ def test_strict_privacy_costs_no_accuracy(
 def test_strict_edges_follow_the_procrustes_optimum_of_moving_latents(
     digit_runs: dict[tuple[str, str], Network],
 ) -> None:
-    """Fitted to all pilots; one step of everybody lies between the fit and this evaluation."""
+    """Fitted to all pilots; one step of all agents lies between the fit and this evaluation."""
     run = digit_runs["all", "strict"]
     white = {name: node.white_pilots() for name, node in run.nodes.items()}
     for (head, tail), found in run.history.evaluation.misalignment.items():

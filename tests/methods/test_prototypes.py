@@ -57,7 +57,7 @@ def test_a_moving_average_starts_with_the_first_mean_and_keeps_absent_classes() 
     assert not prototypes.sums.any()
 
 
-def test_without_momentum_a_class_that_nobody_sends_any_more_is_forgotten() -> None:
+def test_without_momentum_a_class_that_is_not_sent_any_more_is_forgotten() -> None:
     prototypes = Prototypes(2, 2, torch.float64, period=1, momentum=None)
     for label in (0, 1):
         prototypes.add(normal(label, 1, 2, dtype=torch.float64), torch.tensor([label]))
@@ -97,7 +97,7 @@ def test_what_was_not_agreed_is_left_out(method: FedProto | ComFed) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_neighbours_must_tell_apart_as_many_classes(method: FedProto | ComFed) -> None:
+def test_neighbours_must_have_as_many_classes(method: FedProto | ComFed) -> None:
     agents = [agent("a", 4), agent("b", 4, head=nn.Linear(4, 7))]
     with pytest.raises(HandshakeError, match=r"number of classes: 3 against 7"):
         Training(agents, [("a", "b")], method)

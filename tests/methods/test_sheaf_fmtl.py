@@ -47,7 +47,7 @@ def plain(rate: float) -> list[Agent]:
 
 
 class Dense:
-    """Sheaf-FMTL as it is written down: dense maps, gradients by autograd, everybody at once."""
+    """Sheaf-FMTL as it is written down: dense maps, gradients by autograd, all agents at once."""
 
     def __init__(self, training: Training, rate: float) -> None:
         self.rate = rate

@@ -327,7 +327,7 @@ def test_with_equal_sizes_the_update_descends_the_printed_objective_at_half_the_
 
 
 def test_with_mixed_sizes_the_update_descends_no_rescaling_of_the_printed_objective() -> None:
-    """A documented fact (DESIGN), seen on the real program: an agent whose neighbours differ in
+    """A documented fact (DESIGN), seen on real nodes: an agent whose neighbours differ in
     size moves outside the span of its two gradients in the printed J, whatever lambda and step.
     """
     w = MIXED.W0

@@ -148,7 +148,7 @@ def test_holonomy_is_nothing_where_the_path_is_the_direct_map() -> None:
 
 
 def test_holonomy_is_that_of_the_closed_cycle(run: Network) -> None:
-    """An edge between the strangers, fitted on the same pilots, closes a cycle of the sheaf."""
+    """An edge between the two ends, fitted on the same pilots, closes a cycle of the sheaf."""
     for path in ("abcd", "dcba", "bcd", "cba"):
         white = [run.nodes[name].white_pilots().double() for name in (path[0], path[-1])]
         smaller, larger = sorted(white, key=lambda w: w.shape[1])
@@ -187,7 +187,7 @@ def test_what_is_asked_wrongly_is_named(run: Network) -> None:
         holonomy_of(run, "a")
 
 
-def test_a_run_of_several_processes_says_whose_maps_are_missing() -> None:
+def test_a_run_of_several_processes_names_whose_maps_are_missing() -> None:
     run = train(agents(), EDGES, METHODS["alone"](), pilots(), epochs=1, oracle=False)
     del run.nodes["cyd"]
     with pytest.raises(InputError, match="'cyd'"):

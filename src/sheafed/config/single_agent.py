@@ -12,13 +12,13 @@ from sheafed.methods.node import Node
 def build_single_node(
     federation: Federation, name: str, seed: int, secret: int | None = None
 ) -> Node:
-    """Return the program of one agent, as it would be among all the others.
+    """Return the node of one agent, as it would be among all the others.
 
     Args:
         world: what the config, the same for all agents, describes.
         name: which one.
         seed: that of the config.
-        secret: a seed that only this agent knows (see `program`).
+        secret: a seed that only this agent knows (see `build_node`).
     """
     (agent,) = (agent for agent in federation.agents if agent.name == name)
     return build_node(

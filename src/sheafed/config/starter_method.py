@@ -5,8 +5,8 @@
     factory = "THIS_MODULE:MyMethod"
     options = { strength = 0.1 }
 
-What it does is simple: agents tell their neighbours their latest loss, and an agent whose loss is
-above its neighbours' average takes a stronger step.
+Agents send their neighbours their latest loss, and an agent whose loss is above its neighbours'
+average takes a larger step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sheafed.transport import Message, TensorSpec
 
 @dataclass(frozen=True)
 class MyMethod:
-    """The choices a user makes. Check them in `__post_init__`."""
+    """The options of the method. Check them in `__post_init__`."""
 
     strength: float = 0.1
 
@@ -33,12 +33,11 @@ class MyMethod:
         return "My method"
 
     def node(self, context: NodeContext) -> Node:
-        """Return the program of one agent."""
         return MyNode(self, context)
 
 
 class MyNode(PostHocNode):
-    """The program of one agent; maps are fitted on the pilots when it is evaluated."""
+    """What one agent does; maps are fitted on the pilots when it is evaluated."""
 
     def __init__(self, method: MyMethod, context: NodeContext) -> None:
         super().__init__(context, whitening="pilots", shrinkage=0.1)
@@ -46,19 +45,19 @@ class MyNode(PostHocNode):
         self.latest = 0.0
 
     def send(self, round: int) -> Iterator[Message]:
-        """Tell every neighbour something: named tensors, and scalars in `fields`."""
+        """Send messages to the neighbours: named tensors, and scalars in `fields`."""
         for neighbour in self.neighbours:
             tensors = {"loss": torch.tensor([self.latest])}
             yield Message(ROUND, round, self.name, neighbour, tensors)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Use what arrived, take a step, and return what is worth logging."""
+        """Use the messages that arrived, take a step, and return what to log."""
         expected = {"loss": TensorSpec(torch.float32, (1,))}
         messages = self.valid_messages(
             round, ROUND, inbox, dict.fromkeys(self.neighbours, expected)
         )
-        heard = [float(message.tensors["loss"]) for message in messages.values()]
-        behind = bool(heard) and self.latest > sum(heard) / len(heard)
+        losses = [float(message.tensors["loss"]) for message in messages.values()]
+        behind = bool(losses) and self.latest > sum(losses) / len(losses)
         with self.agent.rng_context():
             loss = self.local_loss(round)
             self.agent.optimizer_step(loss * (1 + self.method.strength * behind))
@@ -66,10 +65,10 @@ class MyNode(PostHocNode):
         return {"loss": self.latest, "behind": float(behind)}
 
     def state(self) -> dict[str, Any]:
-        """Return everything that changes in training, so that a run can be resumed exactly."""
+        """Return everything that changes in training, so that a run resumes exactly."""
         return super().state() | {"latest": self.latest}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state."""
+        """Continue from what `state` returned."""
         super().load_state(state)
         self.latest = state["latest"]

@@ -1,4 +1,4 @@
-"""The program of one agent among the others."""
+"""The node of one agent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def build_node(
     homogeneous: bool,
     secret: int | None = None,
 ) -> Node:
-    """Return the program of an agent, at the start of its random streams.
+    """Return the node of an agent, with its random streams reset.
 
     Args:
-        method: whose program.
+        method: e.g. `SheafFRL()`.
         agent: whose data and model.
         neighbours: by name.
         pilots: which this agent must be able to see.

@@ -2,8 +2,8 @@ r"""ComFed (CoMFed, Badi et al. 2026): learnt projections into a space of aligne
 
 Every agent learns an unconstrained $P_i \in \mathbb R^{r \times d_i}$ along with its model. The
 prototypes of its classes in the shared space are broadcast to the neighbours, and each agent
-aggregates what it hears together with its own. On a complete graph, and so for two agents, that is
-the aggregate of a server.
+aggregates what it receives together with its own. On a complete graph, and so for two agents, that
+is the aggregate of a server.
 
 Nothing but the alignment trains $P_i$, and $P_i = 0$ satisfies it. The description that the
 Sheaf-FRL paper gives has no guard against that, and we know of none in the original. Here targets
@@ -34,7 +34,7 @@ from sheafed.methods.prototypes import (
     class_sums,
     classes_of,
     labelled_loss,
-    listen,
+    merge_received,
 )
 from sheafed.methods.whitening import NoWhitening
 from sheafed.options import Count, NotNegative, options
@@ -47,7 +47,7 @@ class ComFed:
     r"""Objective plus $\lambda$ times the squared distance of projected class prototypes.
 
     $\frac{\lambda}{C r} \sum_c \|P_i \mu_{ic} - \bar c_c\|^2$ over the C classes c of the
-    objective's batch that somebody has sent, with the batch's class means $\mu_{ic}$ and the
+    objective's batch that an agent has sent, with the batch's class means $\mu_{ic}$ and the
     aggregate $\bar c_c$, a constant. Both the encoder and $P_i$ follow its gradient: $P_i$ by an
     optimiser of the kind and with the settings of the agent's own, without weight decay.
 
@@ -69,11 +69,9 @@ class ComFed:
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "ComFed"
 
     def node(self, context: NodeContext) -> ComFedNode:
-        """Return the program of one agent."""
         return ComFedNode(self, context)
 
 
@@ -88,8 +86,8 @@ def prototype_gap(
     return (sums[chosen] / counts[chosen, None] - prototypes[chosen]).square().mean()
 
 
-class ProjectionEnd:
-    """The end of every edge of an agent: all neighbours share one space, and P is all there is."""
+class ProjectionEndpoint:
+    """The endpoint of every edge of an agent: one projection P into the space that all share."""
 
     in_frame = fitted = True
 
@@ -107,17 +105,13 @@ class ProjectionEnd:
         return received @ inverse.mT
 
     def cross(self, own: Tensor, received: Tensor) -> Tensor:
-        """Nothing is fitted."""
         raise InputError("a projection is learnt, not fitted to a cross-covariance")
 
     def fit(self, m: Tensor, fit_number: int) -> None:
-        """Nothing is fitted."""
         raise InputError("a projection is learnt, not fitted to a cross-covariance")
 
 
 class ComFedNode(Node):
-    """ComFed from the point of view of one agent."""
-
     def __init__(self, method: ComFed, context: NodeContext) -> None:
         agent, dtype = context.agent, latent_dtype(context.agent)
         super().__init__(context, NoWhitening().layer(agent.dimension))
@@ -132,7 +126,6 @@ class ComFedNode(Node):
         self.prototypes = Prototypes(self.classes, method.projection, dtype, period, momentum=None)
 
     def shared_settings(self) -> dict[str, str | int]:
-        """Add what the shared space must have in common."""
         return super().shared_settings() | {
             "projection dimension": self.method.projection,
             "number of classes": self.classes,
@@ -141,20 +134,21 @@ class ComFedNode(Node):
         }
 
     def prepare(self) -> None:
-        """Give every edge this agent's one end, which follows the projection."""
-        self.endpoints = dict.fromkeys(self.neighbours, ProjectionEnd(self.projection.detach()))
+        """Give every edge the same endpoint; its map shares memory with the projection."""
+        self.endpoints = dict.fromkeys(
+            self.neighbours, ProjectionEndpoint(self.projection.detach())
+        )
 
     def send(self, round: int) -> Iterator[Message]:
         """Broadcast own projected class means and counts."""
         return broadcast(self, self.prototypes, round)
 
     def reuse(self, round: int, message: Message) -> Message:
-        """Let earlier prototypes stand in."""
         return replace(message, round=round)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step of model and projection."""
-        listen(self, self.prototypes, round, inbox)
+        merge_received(self, self.prototypes, round, inbox)
         with self.agent.rng_context():
             loss, latents, targets = labelled_loss(self, round, self.classes)
             log = {"loss": float(loss.detach())}
@@ -173,7 +167,7 @@ class ComFedNode(Node):
         return log
 
     def _project_step(self, round: int) -> None:
-        """Move the projection as the agent has just moved: same rate, same bound on the norm."""
+        """Move the projection with the learning rate and the gradient bound of the agent's step."""
         if self.projection.grad is None:
             return
         if not bool(torch.isfinite(self.projection.grad).all()):
@@ -188,7 +182,6 @@ class ComFedNode(Node):
         self.optimizer.step()
 
     def state(self) -> dict[str, Any]:
-        """Add the projection, its optimiser and the prototypes."""
         return super().state() | {
             "projection": self.projection.detach().clone(),
             "optimizer": self.optimizer.state_dict(),
@@ -197,7 +190,6 @@ class ComFedNode(Node):
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state."""
         super().load_state(state)
         self.projection.copy_(state["projection"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,12 +1,12 @@
-r"""The two ends of an edge: what leaves an agent, how it reads what arrives, how maps are fitted.
+r"""Edge endpoints: what leaves an agent, how it reads what arrives, how its map is fitted.
 
-Four protocols need two kinds of ends.
+Four protocols need two kinds of endpoints.
 
-*Plain* ends (alg:sheaf_frl_1comm) send raw latents. Both solve the same Procrustes problem and
+*Plain* endpoints (alg:sheaf_frl_1comm) send raw latents. Both solve the same Procrustes problem and
 end up with the same $V_{ij}$.
 
-*Transporting* ends send $R A_i$ with a map $R$ of their own, $R^\top R = I$, and read what they
-receive by $R^\top$. The homogeneous protocol (alg:sheaf_frl_hom) keeps the head's $R = I$ and lets
+*Transporting* endpoints send $R A_i$ with a map $R$ of their own, $R^\top R = I$, and read what
+arrives by $R^\top$. The homogeneous protocol (alg:sheaf_frl_hom) keeps the head's $R = I$ and lets
 the tail fit $O_{ji}$. Under strict privacy both ends hold a secret: $O_{ji}$ at the head, fitted by
 (P2c), and $V_{ji}$ at the tail, fitted by (P2d).
 """
@@ -22,13 +22,13 @@ from sheafed.methods.procrustes_solver import Solver
 
 
 class EdgeEndpoint(Protocol):
-    """One end of an edge, as the agent there keeps it."""
+    """One end of an edge, at agent i."""
 
     width: int
-    """How wide the latents are that arrive."""
+    """The number of columns of the latents that arrive."""
     map: Tensor
     fitted: bool
-    """Whether the map is one to read by, and not just where fitting starts."""
+    """Whether the map can be read by; an initial map cannot."""
 
     @property
     def in_frame(self) -> bool:
@@ -38,13 +38,13 @@ class EdgeEndpoint(Protocol):
         """Return what leaves for own white latents `(n, d_i)`."""
 
     def incoming(self, received: Tensor) -> Tensor:
-        """Return what arrived, `(n, width)`, in my own white space, `(n, d_i)`."""
+        """Return what arrived, `(n, width)`, in the own white space, `(n, d_i)`."""
 
     def cross(self, own: Tensor, received: Tensor) -> Tensor:
-        """Return the cross-covariance that decides my map."""
+        """Return the cross-covariance that determines the map."""
 
     def fit(self, m: Tensor, fit_number: int) -> None:
-        """Refit my map to a cross-covariance, if it is my turn."""
+        """Refit the map to a cross-covariance, if it is this end's turn."""
 
 
 class PlainEndpoint:
@@ -60,7 +60,6 @@ class PlainEndpoint:
         self._solver = solver
 
     def outgoing(self, own: Tensor) -> Tensor:
-        """Return the latents as they are."""
         return own
 
     def incoming(self, received: Tensor) -> Tensor:
@@ -68,7 +67,7 @@ class PlainEndpoint:
         return received @ (self.map.mT if self._is_head else self.map)
 
     def cross(self, own: Tensor, received: Tensor) -> Tensor:
-        r"""Return $A_{head} A_{tail}^\top$, computed alike at both ends."""
+        r"""Return $A_{head} A_{tail}^\top$, with the same bits at both ends."""
         # What arrives is contiguous; another layout would let BLAS round otherwise at one end.
         own = own.contiguous()
         return own.mT @ received if self._is_head else received.mT @ own
@@ -98,7 +97,7 @@ class TransportEndpoint:
 
     @property
     def in_frame(self) -> bool:
-        """The head's frame is the one that the tail reads in; the tail must find it first."""
+        """The frame of the edge is the head's; the tail sends in it once it is fitted."""
         return self.fitted
 
     def outgoing(self, own: Tensor) -> Tensor:
@@ -122,12 +121,12 @@ class TransportEndpoint:
 
 
 def plain_endpoint(dimension: int, other: int, *, is_head: bool, solver: Solver) -> EdgeEndpoint:
-    """Return an end of the standard protocol, alg:sheaf_frl_1comm."""
+    """Return an endpoint of the standard protocol, alg:sheaf_frl_1comm."""
     return PlainEndpoint(dimension, other, is_head=is_head, solver=solver)
 
 
 def homogeneous_endpoint(dimension: int, *, is_head: bool, solver: Solver) -> EdgeEndpoint:
-    """Return an end of alg:sheaf_frl_hom: the tail fits, the head keeps the identity."""
+    """Return an endpoint of alg:sheaf_frl_hom: the tail fits, the head keeps the identity."""
     turn: Literal["never", "always"] = "never" if is_head else "always"
     return TransportEndpoint(torch.eye(dimension), turn=turn, fitted=is_head, solver=solver)
 
@@ -135,10 +134,10 @@ def homogeneous_endpoint(dimension: int, *, is_head: bool, solver: Solver) -> Ed
 def strict_endpoint(
     dimension: int, other: int, *, is_head: bool, secret: np.random.Generator, solver: Solver
 ) -> EdgeEndpoint:
-    """Return an end of the strict protocols: a secret random map, then fits in turn.
+    """Return an endpoint of the strict protocols: a secret random map, then fits in turn.
 
     As printed, both ends refit at once, each to the other's previous message; the two maps then
-    swap for ever. In turn, tail first, the residual is optimal from the first fit on.
+    swap forever. In turn, tail first, the residual is optimal from the first fit on.
     """
     width = max(dimension, other)
     initial = random_isometry(width, dimension, secret)
@@ -155,11 +154,9 @@ def random_isometry(rows: int, columns: int, secret: np.random.Generator) -> Ten
 
 
 def endpoint_state(endpoint: EdgeEndpoint) -> dict[str, Any]:
-    """Return what of an end changes in training."""
     return {"map": endpoint.map, "fitted": endpoint.fitted}
 
 
 def load_endpoint_state(endpoint: EdgeEndpoint, state: Mapping[str, Any]) -> None:
-    """Put an end back into a state that `endpoint_state` returned."""
     endpoint.map = state["map"]
     endpoint.fitted = state["fitted"]

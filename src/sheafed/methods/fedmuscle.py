@@ -2,7 +2,7 @@ r"""FedMuscle (Setayesh et al., ICLR 2026): representations of the pilots are al
 
 The original has a server that collects the representations of a public unlabelled data set; here
 the pilots are that set, every agent broadcasts its representations to its neighbours, and averages
-what it hears together with its own. On a complete graph, and so for two agents, that is the
+what it receives together with its own. On a complete graph, and so for two agents, that is the
 network's average.
 """
 
@@ -63,11 +63,9 @@ class FedMuscle(PostHocOptions):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "FedMuscle" if self.alignment == "average" else "FedMuscle (pairwise)"
 
     def node(self, context: NodeContext) -> FedMuscleNode:
-        """Return the program of one agent."""
         return FedMuscleNode(self, context)
 
 
@@ -83,8 +81,6 @@ def average_direction(representations: Sequence[Tensor]) -> Tensor:
 
 
 class FedMuscleNode(PostHocNode):
-    """FedMuscle from the point of view of one agent."""
-
     def __init__(self, method: FedMuscle, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
@@ -94,7 +90,6 @@ class FedMuscleNode(PostHocNode):
         self._own: Tensor | None = None
 
     def shared_settings(self) -> dict[str, str | int]:
-        """Add what representations must have in common, and when they are exchanged."""
         return super().shared_settings() | {
             "latent size": self.agent.dimension,
             "latent precision": str(latent_dtype(self.agent)),
@@ -151,9 +146,9 @@ class FedMuscleNode(PostHocNode):
         latents = {j: message.tensors["latents"] for j, message in messages.items()}
         temperature = self.method.temperature
         if self.method.alignment == "average":
-            # In the order of names: agents that hear the same have the same average.
-            everybody = sorted({**latents, self.name: self._own.detach()}.items())
-            target = average_direction([z for _, z in everybody])
+            # In the order of names: agents that receive the same have the same average.
+            named = sorted({**latents, self.name: self._own.detach()}.items())
+            target = average_direction([z for _, z in named])
             return self.method.penalty * info_nce(self._own, target, temperature)
         losses = [info_nce(self._own, z, temperature) for z in latents.values()]
         return self.method.penalty * torch.stack(losses).mean()

@@ -1,8 +1,8 @@
 r"""FedProto (Tan et al., AAAI 2022): latents are pulled towards global class prototypes.
 
 The original has a server; here every agent broadcasts its prototypes to its neighbours and
-aggregates what it hears together with its own. On a complete graph, and so for two agents, that is
-the server's aggregate.
+aggregates what it receives together with its own. On a complete graph, and so for two agents, that
+is the server's aggregate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sheafed.methods.prototypes import (
     broadcast,
     classes_of,
     labelled_loss,
-    listen,
+    merge_received,
 )
 from sheafed.options import Fraction, NotNegative, options
 from sheafed.transport.message import Message
@@ -32,7 +32,7 @@ class FedProto(PostHocOptions):
 
     $\frac{\lambda}{n d} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of
     the objective: the mean squared error of the original's published code, averaged over samples
-    and dimensions. Samples of classes that nobody has sent add 0 and count in n. Prototypes are
+    and dimensions. Samples of classes that no agent has sent add 0 and count in n. Prototypes are
     constants, and come from the latents that training computed anyway. All agents need one latent
     size. Maps are fitted after training, as `PostHocOptions` say.
 
@@ -54,11 +54,9 @@ class FedProto(PostHocOptions):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "FedProto" if self.aggregation == "mean" else "FedProto (moving average)"
 
     def node(self, context: NodeContext) -> FedProtoNode:
-        """Return the program of one agent."""
         return FedProtoNode(self, context)
 
 
@@ -74,8 +72,6 @@ def prototype_distance(
 
 
 class FedProtoNode(PostHocNode):
-    """FedProto from the point of view of one agent."""
-
     def __init__(self, method: FedProto, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
@@ -90,7 +86,6 @@ class FedProtoNode(PostHocNode):
         )
 
     def shared_settings(self) -> dict[str, str | int]:
-        """Add what prototypes must have in common."""
         return super().shared_settings() | {
             "latent size": self.agent.dimension,
             "number of classes": self.classes,
@@ -103,12 +98,11 @@ class FedProtoNode(PostHocNode):
         return broadcast(self, self.prototypes, round)
 
     def reuse(self, round: int, message: Message) -> Message:
-        """Let earlier prototypes stand in."""
         return replace(message, round=round)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Aggregate, then take one step on objective and distance."""
-        listen(self, self.prototypes, round, inbox)
+        merge_received(self, self.prototypes, round, inbox)
         with self.agent.rng_context():
             loss, latents, targets = labelled_loss(self, round, self.classes)
             log = {"loss": float(loss.detach())}
@@ -124,10 +118,8 @@ class FedProtoNode(PostHocNode):
         return log
 
     def state(self) -> dict[str, Any]:
-        """Add the prototypes."""
         return super().state() | {"prototypes": self.prototypes.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state."""
         super().load_state(state)
         self.prototypes.load_state(state["prototypes"])

@@ -20,28 +20,22 @@ class NonCooperative(PostHocOptions):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "Non-cooperative"
 
     def node(self, context: NodeContext) -> NonCooperativeNode:
-        """Return the program of one agent."""
         return NonCooperativeNode(self, context)
 
 
 class NonCooperativeNode(PostHocNode):
-    """Sends nothing and learns alone."""
-
     neighbours_may_change = True
 
     def __init__(self, method: NonCooperative, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
 
     def send(self, round: int) -> Iterator[Message]:
-        """Send nothing."""
         return iter(())
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Take one step on the own objective, if there is anything to train."""
         if not self.agent.learns:
             return {}
         with self.agent.rng_context():

@@ -1,4 +1,4 @@
-"""A node whose maps are fitted after training, as the baselines' are."""
+"""Nodes whose maps are fitted after training, as the baselines' are."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class PostHocNode(DynamicNode):
         self._white: Tensor | None = None
 
     def prepare_edge(self, neighbour: str) -> None:
-        """Build this agent's end of an edge."""
         is_head = self.edge(neighbour).head == self.name
         other = self.peers[neighbour]["dimension"]
         endpoint = PlainEndpoint(self.agent.dimension, other, is_head=is_head, solver=solve)
@@ -62,7 +61,6 @@ class PostHocNode(DynamicNode):
         self.endpoints[neighbour] = endpoint
 
     def fit_whitening(self) -> None:
-        """Whiten by the pilots, or by the private data."""
         with torch.no_grad():
             self._fit_whitening(self.pilot_latents())
 

@@ -1,4 +1,4 @@
-"""How the ends of edges solve their Procrustes problems, and how one process shares solutions."""
+"""The Procrustes solver of the endpoints; co-located endpoints share its solutions."""
 
 from collections.abc import Callable
 
@@ -12,19 +12,19 @@ Solver = Callable[[Tensor, Tensor], Tensor]
 
 
 def solve(m: Tensor, previous: Tensor) -> Tensor:
-    """Return the minimiser; where the pilots leave it open, the one nearest to the previous."""
+    """Return the minimiser; where it is undetermined, the one nearest to `previous`."""
     return polar_factor(m, previous=previous)
 
 
 class SharedSolver:
-    """Solves a problem once for both ends of an edge that live in one process.
+    """Solves a problem once for both ends of an edge in one process.
 
-    A solution is found again only for a problem that is equal in every bit, so sharing cannot
-    change results.
+    A solution is reused only for a problem that is equal in every bit, so sharing cannot change
+    results.
 
     Args:
-        remembered: bytes of problems that may wait for their other end; beyond it the oldest are
-            forgotten, and solved twice if it comes after all.
+        remembered: bytes of problems to keep for the other end; beyond it the oldest are dropped,
+            and solved twice if the other end has them too.
     """
 
     def __init__(self, remembered: int = 1 << 28) -> None:

@@ -1,6 +1,6 @@
 r"""Class prototypes: what FedProto and ComFed exchange, and how an agent aggregates it.
 
-A prototype is the mean of an agent's vectors of one class. Nobody but the agent sees the vectors
+A prototype is the mean of an agent's vectors of one class. Only the agent sees the vectors
 themselves, except where a class had a single sample: its mean is that sample.
 """
 
@@ -30,7 +30,7 @@ def weighted_mean(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return $\bar c_k = \sum_i \frac{n_{ik}}{N_k} c_{ik}$, `(classes, d)`, and $N_k$.
 
     Agents stand along the first dimension of `(agents, classes, d)` and `(agents, classes)`. A
-    class that nobody has is 0.
+    class without samples is 0.
     """
     totals = counts.sum(0)
     # Weights before the sum: a count from a neighbour may be any number, their ratio is at most 1.
@@ -39,7 +39,7 @@ def weighted_mean(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Prototypes:
-    """An agent's own class means since the last exchange, and the aggregate of everybody's.
+    """An agent's own class means since the last exchange, and the aggregate of all agents'.
 
     Args:
         classes: how many there are.
@@ -57,7 +57,7 @@ class Prototypes:
         self.counts = torch.zeros(classes, dtype=torch.long)
         self.aggregate = torch.zeros(classes, width, dtype=dtype)
         self.known = torch.zeros(classes, dtype=torch.bool)
-        """Which classes somebody has sent."""
+        """Which classes the aggregate has."""
 
     def is_exchanged(self, round: int) -> bool:
         """Whether the means of the rounds before are exchanged in this one."""
@@ -69,27 +69,26 @@ class Prototypes:
         return {"prototypes": means, "counts": self.counts.clone()}
 
     def specs(self) -> dict[str, TensorSpec]:
-        """Return what arrives."""
         return {
             "prototypes": TensorSpec(self.sums.dtype, tuple(self.sums.shape)),
             "counts": TensorSpec(torch.int64, tuple(self.counts.shape)),
         }
 
     def add(self, vectors: Tensor, targets: Tensor) -> None:
-        """Count a batch `(n, width)` in."""
+        """Add a batch `(n, width)` to the own means."""
         sums, counts = class_sums(vectors.detach(), targets, len(self.counts))
         self.sums += sums
         self.counts += counts
 
-    def merge(self, name: str, heard: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Aggregate own means and those heard, and start collecting anew.
+    def merge(self, name: str, received: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Aggregate own and received means, and start collecting anew.
 
-        In the order of names: agents that hear the same hold the same aggregate to the last bit.
+        In the order of names: agents that receive the same hold the same aggregate to the last bit.
         """
-        everybody = [tensors for _, tensors in sorted({**heard, name: self.own()}.items())]
+        parts = [tensors for _, tensors in sorted({**received, name: self.own()}.items())]
         means, totals = weighted_mean(
-            torch.stack([t["prototypes"] for t in everybody]),
-            torch.stack([t["counts"] for t in everybody]),
+            torch.stack([t["prototypes"] for t in parts]),
+            torch.stack([t["counts"] for t in parts]),
         )
         present = totals > 0
         if self.momentum is None:
@@ -103,26 +102,26 @@ class Prototypes:
         self.counts = torch.zeros_like(self.counts)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all of it."""
         names = ("sums", "counts", "aggregate", "known")
         return {name: getattr(self, name).clone() for name in names}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from such a state."""
         for name, value in state.items():
             setattr(self, name, value.clone())
 
 
 def broadcast(node: Node, prototypes: Prototypes, round: int) -> Iterator[Message]:
-    """Tell every neighbour the own prototypes, in the rounds in which they are exchanged."""
+    """Return the messages with the own prototypes, in the rounds that exchange them."""
     if prototypes.is_exchanged(round):
         tensors = prototypes.own()
         for j in node.neighbours:
             yield Message(ROUND, round, node.name, j, tensors)
 
 
-def listen(node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, Message]) -> None:
-    """Merge what has arrived in a round of exchange; what has not is left out."""
+def merge_received(
+    node: Node, prototypes: Prototypes, round: int, inbox: Mapping[str, Message]
+) -> None:
+    """Merge the prototypes that arrived, in the rounds that exchange them."""
     if not prototypes.is_exchanged(round):
         return
     specs = dict.fromkeys(node.neighbours, prototypes.specs())
@@ -164,8 +163,8 @@ def classes_of(agent: Agent) -> int:
     """Return how many classes an agent's head tells apart; it must have one."""
     if agent.head is None:
         raise InputError(
-            f"agent {agent.name!r} has no head, so nobody knows its classes, which prototypes are "
-            "made of; give it a head, or take a method that needs no labels"
+            f"agent {agent.name!r} has no head, so the classes of its prototypes are unknown; "
+            "give it a head, or take a method that needs no labels"
         )
     return count_classes(agent)
 

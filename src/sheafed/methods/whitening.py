@@ -1,4 +1,4 @@
-"""The choices of whitening that a method offers; each gives every agent a layer of its own."""
+"""The whitening layers that a method can use."""
 
 from __future__ import annotations
 
@@ -14,28 +14,24 @@ from sheafed.options import Fraction, options
 
 
 class WhiteningLayer(Protocol):
-    """A module from latents to white latents, learnt in training mode, and its inverse."""
+    """A module from latents to white latents, with running statistics, and its inverse."""
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Whiten latents `(n, d)`."""
+        """Whiten latents `(n, d)`; in training mode also update the statistics."""
 
     def fit(self, z: Tensor) -> None:
-        """Learn from these latents alone."""
+        """Set the statistics to those of these latents."""
 
     def colour(self, u: Tensor) -> Tensor:
         """Undo inference-mode whitening."""
 
-    def train(self, mode: bool = True) -> WhiteningLayer:
-        """Learn from what is whitened."""
+    def train(self, mode: bool = True) -> WhiteningLayer: ...
 
-    def eval(self) -> WhiteningLayer:
-        """Whiten by what has been learnt."""
+    def eval(self) -> WhiteningLayer: ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the buffers."""
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Restore the buffers."""
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
 
 
 @options
@@ -53,7 +49,6 @@ class ZCA:
     momentum: Fraction = 0.05
 
     def layer(self, dimension: int) -> RunningZCA:
-        """Return the whitening of one agent."""
         return RunningZCA(dimension, self.momentum, self.shrinkage)
 
 
@@ -71,18 +66,16 @@ class SWBN:
     momentum: Fraction = 0.05
 
     def layer(self, dimension: int) -> StochasticWhitening:
-        """Return the whitening of one agent."""
         return StochasticWhitening(dimension, self.momentum, self.shrinkage)
 
 
 @options
 class NoWhitening:
-    """Compare the latents as they are."""
+    """No whitening: latents are compared as they are."""
 
     kind: Literal["none"] = field(default="none", kw_only=True, repr=False)
 
     def layer(self, dimension: int) -> Unwhitened:
-        """Return the identity."""
         return Unwhitened()
 
 
@@ -90,12 +83,10 @@ class Unwhitened(nn.Module):
     """The identity, with the identity as its colouring."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the latents."""
         return z
 
     def fit(self, z: Tensor) -> None:
         """Learn nothing."""
 
     def colour(self, u: Tensor) -> Tensor:
-        """Return the latents."""
         return u

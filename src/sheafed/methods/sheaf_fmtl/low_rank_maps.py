@@ -68,7 +68,6 @@ class HadamardStart:
         return walsh_hadamard(spread)[: self.columns] * self._signs
 
     def dense(self) -> Tensor:
-        """Return the matrix itself."""
         matrix = torch.empty(self.rows, self.columns, dtype=self.dtype)
         for k, row in enumerate(self._chosen.tolist()):
             matrix[k] = _hadamard_row(row, self._order, self.dtype)[: self.columns]
@@ -96,7 +95,7 @@ class StackedMaps:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the matrix has taken the place of its history."""
+        """Whether the matrix has replaced its rank-one terms."""
         return self._matrix is not None
 
     def project(self, theta: Tensor) -> Tensor:
@@ -149,7 +148,6 @@ class StackedMaps:
         return matrix
 
     def state(self) -> dict[str, Any]:
-        """Return what has happened since the start."""
         return {
             "thetas": list(self._thetas),
             "moves": list(self._moves),
@@ -157,7 +155,7 @@ class StackedMaps:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state, with the same starts."""
+        """Continue from what `state` returned, with the same starts."""
         self._thetas, self._moves = list(state["thetas"]), list(state["moves"])
         self._matrix = None if state["matrix"] is None else state["matrix"].clone()
 

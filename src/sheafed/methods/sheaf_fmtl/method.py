@@ -80,11 +80,9 @@ class SheafFMTL(PostHocOptions):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "Sheaf-FMTL"
 
     def node(self, context: NodeContext) -> SheafFMTLNode:
-        """Return the program of one agent."""
         return SheafFMTLNode(self, context)
 
 
@@ -94,8 +92,6 @@ def edge_size(gamma: float, one: int, other: int) -> int:
 
 
 class SheafFMTLNode(PostHocNode):
-    """Sheaf-FMTL from the point of view of one agent."""
-
     maps: StackedMaps
     """The maps to all neighbours, one above the other in the order of `widths`."""
 
@@ -117,7 +113,6 @@ class SheafFMTLNode(PostHocNode):
         self._projected: Tensor | None = None
 
     def shared_settings(self) -> dict[str, str | int]:
-        """Add what the objective and the rhythm of exchanges have in common."""
         return super().shared_settings() | {
             "parameter precision": str(latent_dtype(self.agent)),
             "rounds between exchanges": self.period,
@@ -143,7 +138,6 @@ class SheafFMTLNode(PostHocNode):
         self.maps = StackedMaps(starts)
 
     def is_exchanged(self, round: int) -> bool:
-        """Whether projections are exchanged in this round."""
         coupled = self.method.penalty > 0 and bool(self.neighbours)
         return coupled and (round + 1) % self.period == 0
 
@@ -153,7 +147,7 @@ class SheafFMTLNode(PostHocNode):
         return torch.cat([p.detach().reshape(-1).to(dtype) for p in self.trained])
 
     def send(self, round: int) -> Iterator[Message]:
-        """Tell every neighbour the own parameters as the edge's map shows them."""
+        """Send every neighbour the own parameters, projected by the edge's map."""
         self._theta = self._projected = None
         if not self.is_exchanged(round):
             return
@@ -182,24 +176,23 @@ class SheafFMTLNode(PostHocNode):
         return log
 
     def reuse(self, round: int, message: Message) -> Message:
-        """Let an earlier projection of the neighbour's parameters stand in."""
         return replace(message, round=round)
 
     def _residual(self, round: int, inbox: Mapping[str, Message]) -> Tensor | None:
-        """Return all r_ij, one after the other and 0 where nothing came, if anything did."""
+        """Return all r_ij, concatenated and 0 where no message arrived; None if none did."""
         if not self.is_exchanged(round):
             return None
         if self._projected is None:
             raise InputError(f"agent {self.name!r}: receive() comes after send()")
         dtype = self._projected.dtype
         specs = {j: {"projection": TensorSpec(dtype, (d,))} for j, d in self.widths.items()}
-        heard = self.valid_messages(round, ROUND, inbox, specs)
-        if not heard:
+        received = self.valid_messages(round, ROUND, inbox, specs)
+        if not received:
             return None
         parts = torch.split(self._projected, list(self.widths.values()))
         return torch.cat(
             [
-                own - heard[j].tensors["projection"] if j in heard else torch.zeros_like(own)
+                own - received[j].tensors["projection"] if j in received else torch.zeros_like(own)
                 for j, own in zip(self.widths, parts, strict=True)
             ]
         )
@@ -217,7 +210,7 @@ class SheafFMTLNode(PostHocNode):
     def _check_size(
         self, what: str, values: Tensor, round: int, largest: float = float("inf")
     ) -> None:
-        """Raise if own numbers are not finite, or so large that neighbours would refuse them."""
+        """Raise if own numbers are not finite, or so large that neighbours would reject them."""
         size = values.abs()
         good = torch.isfinite(size) & (size <= largest)
         if not bool(good.all()):
@@ -228,10 +221,9 @@ class SheafFMTLNode(PostHocNode):
             )
 
     def state(self) -> dict[str, Any]:
-        """Add what has happened to the maps; their starts follow from the seed."""
+        """Add the updates of the maps; their starts follow from the seed."""
         return super().state() | {"maps": self.maps.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from such a state."""
         super().load_state(state)
         self.maps.load_state(state["maps"])

@@ -1,8 +1,8 @@
-r"""Edge stalks smaller than both latent spaces: each end projects, and only projections are sent.
+r"""Edge stalks smaller than both latent spaces: each end sends only a projection.
 
 The end of agent i holds $P_i \in \mathbb R^{e \times d_i}$ with orthonormal rows, sends
-$Y_i = P_i A_i$ and reads what arrives by $P_i^\top$; of the component outside the stalk it knows
-nothing, and takes 0, the mean of a white latent. The gluing penalty compares in the stalk,
+$Y_i = P_i A_i$ and reads what arrives by $P_i^\top$; the component outside the stalk is
+unknown and set to 0, the mean of a white latent. The gluing penalty compares in the stalk,
 $\|P_i A_i - Y_j\|_F^2$. For white latents $\|P_i A_i\|$ does not depend on $P_i$, so the best pair
 maximises
 
@@ -13,7 +13,7 @@ $P_i = Q U_e^\top,\ P_j = Q W_e^\top$ for every rotation Q of the stalk: the tru
 exactly white latents the first e canonical correlations. $P_i^\top P_j$, by which i reads j, does
 not depend on Q.
 
-No end knows C: it sees the other's projections, and with them $C P_j^\top = A_i Y_j^\top$. Given
+Neither end knows C. It sees the other's projections, hence $C P_j^\top = A_i Y_j^\top$. Given
 $P_j$ the best $P_i^\top$ is the polar factor of that. So the ends take turns, and
 
 - every fit raises the trace on fixed latents, since it maximises it over one of its arguments;
@@ -49,9 +49,9 @@ def compressed_endpoint(
     secret: np.random.Generator,
     solver: Solver,
 ) -> CompressedEndpoint:
-    """Return an end with a secret random projection; fits come in turn, the tail's first.
+    """Return an endpoint with a secret random projection; fits come in turn, the tail's first.
 
-    The stalk is no larger than the smaller latent space: beyond that there is nothing to gain.
+    The stalk is at most as large as the smaller latent space.
     """
     width = min(edge_dim, dimension, other)
     initial = random_isometry(dimension, width, secret).mT.contiguous()
@@ -64,5 +64,5 @@ def compressed_endpoint(
 
 
 def in_stalk(endpoint: EdgeEndpoint, latents: Tensor) -> Tensor:
-    """Return latents of the own white space as far as the penalty compares them: all, or P's."""
+    """Return own white latents as the penalty compares them: projected, if the stalk is smaller."""
     return endpoint.outgoing(latents) if isinstance(endpoint, CompressedEndpoint) else latents

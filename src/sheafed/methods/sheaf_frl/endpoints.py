@@ -1,4 +1,4 @@
-"""Which end of an edge a choice of Sheaf-FRL needs, and whether pilots can determine its map."""
+"""The endpoints that the options of Sheaf-FRL need, and whether pilots determine their maps."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 def make_endpoint(
     method: SheafFRL, context: NodeContext, neighbour: str, edge: Edge, other: int
 ) -> EdgeEndpoint:
-    """Return an agent's end of the edge to a neighbour with latents of size `other`."""
+    """Return an agent's endpoint of the edge to a neighbour with latents of size `other`."""
     d, is_head = context.agent.dimension, edge.head == context.agent.name
-    # Nobody else has the problem of a transporting end: remembering it would only cost memory.
-    alone = solve if isinstance(method.solver, SharedSolver) else method.solver
+    # The problem of a transporting endpoint is its own: sharing it would only cost memory.
+    unshared = solve if isinstance(method.solver, SharedSolver) else method.solver
     secret = secret_stream(context.secret, context.agent.name, "map", neighbour)
     if method.edge_dim is not None:  # whatever the privacy: nothing raw is ever sent
         e = method.edge_dim
         endpoint: EdgeEndpoint = compressed_endpoint(
-            d, other, e, is_head=is_head, secret=secret, solver=alone
+            d, other, e, is_head=is_head, secret=secret, solver=unshared
         )
     elif method.privacy == "strict":
-        endpoint = strict_endpoint(d, other, is_head=is_head, secret=secret, solver=alone)
+        endpoint = strict_endpoint(d, other, is_head=is_head, secret=secret, solver=unshared)
     elif context.homogeneous:
-        endpoint = homogeneous_endpoint(d, is_head=is_head, solver=alone)
+        endpoint = homogeneous_endpoint(d, is_head=is_head, solver=unshared)
     else:
         endpoint = plain_endpoint(d, other, is_head=is_head, solver=method.solver)
     if isinstance(method.maps, IdentityMaps):
@@ -58,11 +58,11 @@ def warn_if_undetermined(
     """Warn if the pilots that maps are fitted from are too few for an edge.
 
     Args:
-        method: the choices.
-        policy: which pilots a round has.
+        method: the options.
+        policy: selects the pilots of a round.
         total: how many pilots there are.
-        edge: whose map it is.
-        needed: the smaller latent size of its ends.
+        edge: the edge of the map.
+        needed: the smaller latent size of the edge.
     """
     if isinstance(method.maps, IdentityMaps):
         return

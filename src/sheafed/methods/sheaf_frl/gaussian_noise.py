@@ -1,8 +1,8 @@
 r"""Gaussian noise on what leaves an agent: each white latent is clipped, then noised.
 
-The unit of privacy is one row: whoever sees a release cannot tell, up to (epsilon, delta), which of
-any two values within the bound a pilot's white latent had. See docs/privacy.md for what that does
-and does not protect.
+The unit of privacy is one row: from a release it cannot be told, up to (epsilon, delta), which of
+any two values within the bound a pilot's white latent had. See the privacy page of the docs for
+what that protects and what it does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GaussianNoise:
         return mu_of(self.epsilon, self.delta)
 
     def bound(self, dimension: int) -> float:
-        """Return the largest norm that a latent is left with."""
+        """Return the largest norm of a clipped latent."""
         return self.clip * sqrt(dimension)
 
     def scale(self, dimension: int) -> float:

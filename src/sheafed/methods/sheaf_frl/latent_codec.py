@@ -1,4 +1,4 @@
-r"""How exactly latents and probabilities cross the wire: what an exchange may cost in bytes.
+r"""The precision in which latents and class probabilities are sent.
 
 `none` sends them as they are. `float16` rounds: each value is off by at most $2^{-11}$ of itself.
 `int8` sends a whole number from -127 to 127 per value and a scale per pilot: each value is
@@ -22,7 +22,7 @@ PROBABILITIES = "probabilities"
 
 @dataclass(frozen=True)
 class LatentCodec:
-    """Turns named tensors `(n, d)` into those of a message, and back into what they stand for.
+    """Quantises named tensors `(n, d)` for a message, and back.
 
     Args:
         quantisation: of latents. Class probabilities, which must sum to 1, are never sent as int8:
@@ -42,7 +42,7 @@ class LatentCodec:
         return packed
 
     def unpack(self, message: Message, *names: str) -> Message:
-        """Return the message with what its tensors of these names, if it has them, stand for."""
+        """Return the message with those of its tensors that have these names, dequantised."""
         tensors = {
             name: unpack(name, message.tensors, self._quantisation_of(name), self.dtype)
             for name in names
@@ -51,7 +51,7 @@ class LatentCodec:
         return replace(message, tensors=tensors)
 
     def specs(self, **shapes: tuple[int, int] | None) -> dict[str, TensorSpec]:
-        """Return what the tensors of a message must be; what is None must not be there."""
+        """Return what the tensors of a message must be; None stands for an absent one."""
         expected: dict[str, TensorSpec] = {}
         for name, shape in shapes.items():
             if shape is not None:
@@ -59,7 +59,7 @@ class LatentCodec:
         return expected
 
     def as_sent(self, latents: Tensor) -> Tensor:
-        """Return own latents as neighbours know them: two ends of an edge solve one problem."""
+        """Return own latents as neighbours receive them, so that both ends solve one problem."""
         return unpack("x", pack("x", latents, self.quantisation), self.quantisation, self.dtype)
 
     def _quantisation_of(self, name: str) -> Quantisation:
@@ -71,7 +71,7 @@ class LatentCodec:
 
 
 def pack(name: str, values: Tensor, quantisation: Quantisation) -> dict[str, Tensor]:
-    """Return the tensors of a message that stand for `values` `(n, d)`."""
+    """Return the tensors of a message for `values` `(n, d)`."""
     if quantisation == "none":
         return {name: values}
     if quantisation == "float16":
@@ -90,7 +90,6 @@ def pack(name: str, values: Tensor, quantisation: Quantisation) -> dict[str, Ten
 def unpack(
     name: str, tensors: Mapping[str, Tensor], quantisation: Quantisation, dtype: torch.dtype
 ) -> Tensor:
-    """Return what such tensors stand for."""
     values = tensors[name].to(dtype)
     return values * tensors[_scale(name)][:, None] if quantisation == "int8" else values
 
@@ -98,7 +97,6 @@ def unpack(
 def packed_specs(
     name: str, rows: int, width: int, quantisation: Quantisation, dtype: torch.dtype
 ) -> dict[str, TensorSpec]:
-    """Return what such tensors must be."""
     if quantisation == "int8":
         whole = TensorSpec(torch.int8, (rows, width))
         return {name: whole, _scale(name): TensorSpec(dtype, (rows,))}

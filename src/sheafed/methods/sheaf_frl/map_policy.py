@@ -25,7 +25,7 @@ class MapPolicy:
     decay: Fraction = 0.9
 
     def fit_number(self, round: int, rounds_per_epoch: int) -> int | None:
-        """Return how many fits came before the one of this round, or None if it has none."""
+        """Return the number of fits before this round's, or None if this round has none."""
         period = rounds_per_epoch if self.every == "epoch" else int(self.every)
         if period == 1 or round == 0:
             return round
@@ -41,4 +41,4 @@ class IdentityMaps:
     source: ClassVar[Literal["none"]] = "none"
 
     def fit_number(self, round: int, rounds_per_epoch: int) -> None:
-        """No round has a fit."""
+        """Return None: no round has a fit."""

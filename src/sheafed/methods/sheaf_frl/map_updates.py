@@ -1,4 +1,4 @@
-"""When the maps of one agent are refitted, and from which cross-covariances."""
+"""The updates of one agent's maps: in which rounds, and from which cross-covariances."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MapUpdates:
         return round % self.exchange_every == 0
 
     def number(self, round: int) -> int | None:
-        """Return how many fits came before this round's, if it has one."""
+        """Return the number of fits before this round's, or None if this round has none."""
         per_epoch = max(1, self.rounds_per_epoch // self.exchange_every)
         return self.policy.fit_number(round // self.exchange_every, per_epoch)
 
@@ -76,7 +76,7 @@ class MapUpdates:
                 endpoint.fit(endpoint.cross(own, received), number)
 
     def start_from(self, neighbour: str, cross: Tensor) -> None:
-        """Let a running cross-covariance go on from this one, as heavy as one that has run long."""
+        """Start a running cross-covariance from this one, as heavy as after many rounds."""
         if self.policy.source == "running":
             decay = self.policy.decay
             self.running[neighbour] = cross / (1 - decay) if decay < 1 else cross

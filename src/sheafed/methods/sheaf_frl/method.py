@@ -36,7 +36,7 @@ class SheafFRL:
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
         distillation: `Distillation()` to exchange class probabilities, None for the paper's method.
         exchange_every: rounds from one exchange to the next. Between them nothing is sent and no
-            map is fitted, but what was heard last stands: own latents of the same pilots are
+            map is fitted, but what arrived last is still used: own latents of the same pilots are
             pulled to it, and its class probabilities are learnt.
         quantisation: how latents cross the wire, `"none"`, `"float16"` or `"int8"` (see
             `sheafed.methods.sheaf_frl.latent_codec`). Class probabilities are sent as float16 with
@@ -82,9 +82,7 @@ class SheafFRL:
 
     @property
     def label(self) -> str:
-        """What tables call it."""
         return "Sheaf-FRL" if self.distillation is None else "Sheaf-FRL with distillation"
 
     def node(self, context: NodeContext) -> SheafFRLNode:
-        """Return the program of one agent."""
         return SheafFRLNode(self, context)

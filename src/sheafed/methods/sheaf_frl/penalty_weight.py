@@ -35,15 +35,12 @@ class Constant:
 
     @property
     def active(self) -> bool:
-        """Whether there is a penalty at all."""
         return self.value > 0
 
     def start(self) -> float:
-        """Return the value."""
         return self.value
 
     def update(self, weight: float, round: int, misalignment: float | None) -> float:
-        """Return the value."""
         return self.value
 
 
@@ -62,11 +59,9 @@ class WarmUp:
 
     @property
     def active(self) -> bool:
-        """Whether there will be a penalty."""
         return self.value > 0
 
     def start(self) -> float:
-        """Return 0."""
         return 0.0
 
     def update(self, weight: float, round: int, misalignment: float | None) -> float:
@@ -79,7 +74,7 @@ class DualAscent:
     r"""$\lambda_e \leftarrow [\lambda_e + \alpha (r_e - \tau)]_0^{max}$, edge by edge.
 
     The multiplier of the constraint that an edge's misalignment $r_e$ stay below a tolerance:
-    edges that are glued well enough are left in peace.
+    edges that are aligned well enough have no penalty.
 
     Args:
         tolerance: $\tau$.
@@ -102,11 +97,9 @@ class DualAscent:
 
     @property
     def active(self) -> bool:
-        """Whether the weight can rise above 0."""
         return self.largest > 0
 
     def start(self) -> float:
-        """Return the initial weight."""
         return self.initial
 
     def update(self, weight: float, round: int, misalignment: float | None) -> float:
