@@ -22,7 +22,7 @@ from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.config.federation import build
 from sheafed.config.reading import read
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
-from sheafed.network.summary import gather
+from sheafed.network.peer_summary import gather
 from sheafed.transport.zenoh.certificates import make_certificates
 
 WIDTHS = [(8, 16), (8, 24), (16, 32), (8, 20), (16, 28), (8, 16), (12, 24), (8, 32)]

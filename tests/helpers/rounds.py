@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods.node import Node
-from sheafed.training import rounds
+from sheafed.training import single_round as rounds
 from sheafed.transport import Barrier, Transport
 
 

@@ -12,7 +12,7 @@ from sheafed.evaluation import evaluate_locally
 from sheafed.methods import FedMuscle, Method
 from sheafed.methods.node import Node
 from sheafed.pilots.policies import UniformPilots
-from sheafed.training.post_hoc import fit_post_hoc_maps
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.transport import Barrier, Message
 from tests.helpers.rounds import misalignments
 from tests.helpers.small_federations import (

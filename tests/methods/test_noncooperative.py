@@ -14,7 +14,7 @@ from sheafed.evaluation import evaluate_locally
 from sheafed.linalg.procrustes import procrustes
 from sheafed.linalg.whitening import zca
 from sheafed.methods.node import Node
-from sheafed.training.post_hoc import fit_post_hoc_maps
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.transport import Barrier, LocalTransport, Message
 from tests.helpers.rounds import handshake
 from tests.helpers.small_federations import (

@@ -19,8 +19,8 @@ from sheafed.cli.network import status
 from sheafed.config.federation import build
 from sheafed.config.reading import read
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
+from sheafed.network.peer_summary import gather
 from sheafed.network.status import Status, read_statuses
-from sheafed.network.summary import gather
 from sheafed.training import Network, train
 from tests.helpers.certificates import UNKNOWN
 from tests.helpers.network_attacks import under_attack

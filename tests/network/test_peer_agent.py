@@ -18,7 +18,7 @@ from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.methods.handshake import check_hello, finish_handshake, hello_messages
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
-from sheafed.network.deadline import Timeouts
+from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.network.peer_checkpoint import restore, save
@@ -260,13 +260,13 @@ def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
     finish_handshake(ada, {"bob": next(hello_messages(bob.node))})
     neighbourhood = Neighbourhood(ada, links["ada"], TOTAL)
     neighbourhood.begin(0)
-    neighbourhood.attend()
+    neighbourhood.process_hellos()
     (said,) = ada.send(0)
     neighbourhood.send([said])
     bob.greet(MET)
     await_that(lambda: links["ada"].arrivals["bob"] == 1)
     assert links["bob"].receive("bob", 0, "round", ["ada"]) == {}
-    neighbourhood.attend()
+    neighbourhood.process_hellos()
     await_that(lambda: links["bob"].arrivals.total() == 2)  # a hello, and this
     received = links["bob"].receive("bob", 0, "round", ["ada"])
     assert same_message(received["ada"], said)

@@ -26,7 +26,7 @@ from sheafed.methods.build_node import build_node
 from sheafed.models import AGENT_ZOO, AgentSpec, build_encoder, build_head
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import derive
-from sheafed.training.rounds import handshake, run_round
+from sheafed.training.single_round import handshake, run_round
 from sheafed.transport import Barrier, LocalTransport
 
 CLASSES, BATCH = 10, 64

@@ -17,7 +17,7 @@ from sheafed.config.federation import agent_names
 from sheafed.config.presets import read_experiment
 from sheafed.config.single_agent import build_single_agent, build_single_node
 from sheafed.errors import InputError
-from sheafed.network.deadline import Timeouts
+from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay

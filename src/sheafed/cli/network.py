@@ -18,8 +18,8 @@ from sheafed.config.presets import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, LocalLauncher
+from sheafed.network.peer_summary import gather
 from sheafed.network.status import liveness, read_statuses
-from sheafed.network.summary import gather
 from sheafed.transport.zenoh.settings import import_zenoh
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)

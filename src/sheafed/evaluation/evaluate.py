@@ -50,8 +50,10 @@ def evaluate(
         policy.send(evaluator.ask())
     expected = {
         QUESTION: {name: node.neighbours for name, node in nodes.items()},
-        ANSWER: {name: _if(local_samples(node, split), node) for name, node in nodes.items()},
-        RESULT: {name: _if(node.agent.head, node) for name, node in nodes.items()},
+        ANSWER: {
+            name: _neighbours_if(local_samples(node, split), node) for name, node in nodes.items()
+        },
+        RESULT: {name: _neighbours_if(node.agent.head, node) for name, node in nodes.items()},
     }
     if split == "test":  # the misalignment is the same whatever the split
         for evaluator in evaluators.values():
@@ -92,14 +94,18 @@ def oracle_accuracies(
     for name, node in nodes.items():
         for sender in node.neighbours:
             samples = local_samples(nodes[sender], split)
-            if node.agent.head is None or samples is None or not _see_alike(node, nodes[sender]):
+            if (
+                node.agent.head is None
+                or samples is None
+                or not _same_modality(node, nodes[sender])
+            ):
                 continue
             latents, targets = node.agent.encode_samples(samples)
             found[sender, name] = accuracy(node, latents, targets, of=sender)
     return found
 
 
-def _if(there: object, node: Node) -> tuple[str, ...]:
+def _neighbours_if(there: object, node: Node) -> tuple[str, ...]:
     return () if there is None else node.neighbours
 
 
@@ -108,7 +114,7 @@ def _tails(node: Node) -> tuple[str, ...]:
     return tuple(j for j in node.neighbours if node.edge(j).head == node.name)
 
 
-def _see_alike(one: Node, other: Node) -> bool:
-    """Return whether two agents are of one modality: the pilots look the same to both."""
+def _same_modality(one: Node, other: Node) -> bool:
+    """Return whether the pilots of two agents are the same inputs."""
     mine, theirs = (node.context.pilots.of(node.name) for node in (one, other))
     return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))

@@ -97,7 +97,10 @@ class PeerEvaluator:
 
     @torch.no_grad()
     def show_pilots(self) -> Iterator[Message]:
-        """Send the white latents of the pilots to the heads of the own edges, unless noised."""
+        """Send white pilot latents to each neighbour that is the head of its edge.
+
+        Agents that add noise to their latents send none.
+        """
         node = self._node
         if not node.shows_pilots:
             return

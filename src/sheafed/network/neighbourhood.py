@@ -18,13 +18,13 @@ from sheafed.methods.node import Node
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
 
-MET, FINISHED = "has met you", "finished"
+MET, FINISHED = "hello received", "finished"
 ASKS, ANSWERS, SHOWS = "asks", "answers", "shows pilots"
 """The flags of a hello beside the handshake."""
 REPEAT_SECONDS = 1.0
 """How often a hello is repeated to a neighbour that is present and has not answered."""
 
-logger = logging.getLogger("sheafed.training")
+logger = logging.getLogger("sheafed.network")
 
 
 class Neighbourhood:
@@ -105,7 +105,7 @@ class Neighbourhood:
         end = patient_until + deadline
         while True:
             news = self.transport.events
-            self.attend()
+            self.process_hellos()
             missing: set[str] = set()
             for kind, senders in expected.items():
                 asked = self.met.keys() & senders - heard[kind].keys()
@@ -132,7 +132,7 @@ class Neighbourhood:
             )
         self.send_hello(neighbours)
 
-    def attend(self) -> None:
+    def process_hellos(self) -> None:
         """Read hellos, and send one to neighbours that have appeared or do not know this agent."""
         here, now = self.transport.present, time.monotonic()
         appeared, self._here = here - self._here, here
@@ -173,7 +173,9 @@ class Neighbourhood:
                 )
         except HandshakeError as problem:
             if self.refused.get(neighbour) != str(problem):
-                logger.error("%s refuses %s: %s", self.node.name, neighbour, problem)
+                logger.error(
+                    "handshake of %s with %s failed: %s", self.node.name, neighbour, problem
+                )
             self.refused[neighbour] = str(problem)
             self.met.pop(neighbour, None)
             return False

@@ -19,17 +19,17 @@ from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS, SUMMA
 from sheafed.errors import HandshakeError, RunExistsError
 from sheafed.methods.handshake import finish_handshake
 from sheafed.methods.node import Method, Node
-from sheafed.network.deadline import Deadline, Timeouts
+from sheafed.network.deadline_policy import DeadlinePolicy, Timeouts
 from sheafed.network.neighbourhood import FINISHED, Neighbourhood
 from sheafed.network.peer_checkpoint import restore, save
+from sheafed.network.peer_summary import summarise_peer
 from sheafed.network.status import STATUS, State, Status, StatusFile
-from sheafed.network.summary import summarise_peer
 from sheafed.training.callbacks import MetricsLog, Started
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
 from sheafed.training.process_group import SingleProcess
-from sheafed.training.trainer import Trainer
+from sheafed.training.round_loop import Trainer
 from sheafed.transport.zenoh.transport import ZenohTransport
 
 QUIET_SECONDS = 2.0
@@ -79,7 +79,7 @@ class PeerAgent:
         self.network.graph.add_node(node.name)
         self.node, self.out = node, out
         self._hood = Neighbourhood(node, transport, schedule.total)
-        self.policy = Deadline(self._hood, self.timeouts, schedule.total)
+        self.policy = DeadlinePolicy(self._hood, self.timeouts, schedule.total)
 
     def stop(self) -> None:
         """End after the current round, waiting for no neighbour. Safe in a signal handler."""
@@ -137,11 +137,16 @@ class PeerAgent:
         known = -1
         while not self.policy.stopping:
             news, now = hood.transport.events, time.monotonic()
-            hood.attend()
+            hood.process_hellos()
             if len(hood.met) != known:
                 known, quiet_since = len(hood.met), now
                 missing = sorted(neighbours - set(hood.met))
-                logger.info("%s knows %s, waits for %s", self.node.name, sorted(hood.met), missing)
+                logger.info(
+                    "%s: handshake done with %s, waiting for %s",
+                    self.node.name,
+                    sorted(hood.met),
+                    missing,
+                )
             returned = not fresh and known > 0 and now - quiet_since > QUIET_SECONDS
             if neighbours <= hood.met.keys() or returned or now - began > patience:
                 break
@@ -168,7 +173,7 @@ class PeerAgent:
         with Started([metrics], self.network):
             trainer.run()
         if not self.policy.stopping:
-            self._part()
+            self._wait_for_final_evaluations()
         save_checkpoint(self.out / LAST, self.node.agent.weights())
         summary = summarise_peer(self.network, self.node, self.policy)
         write_atomically(self.out / SUMMARY, json.dumps(summary, indent=2).encode())
@@ -176,7 +181,7 @@ class PeerAgent:
     def _save(self, totals: Totals) -> None:
         save(self.out / CHECKPOINT, self.network, self.policy, totals)
 
-    def _part(self) -> None:
+    def _wait_for_final_evaluations(self) -> None:
         """Stay until the neighbours have evaluated with this agent."""
         hood = self._hood
         hood.finished = True
@@ -184,7 +189,7 @@ class PeerAgent:
         end = time.monotonic() + self.timeouts.deadline
         while time.monotonic() < end and not self.policy.stopping:
             news = hood.transport.events
-            hood.attend()
+            hood.process_hellos()
             if all(hood.announces(j, FINISHED) for j in hood.awaited):
                 break
             hood.transport.wait(0.2, since=news)

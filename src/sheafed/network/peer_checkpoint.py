@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
-from sheafed.network.deadline import Deadline
+from sheafed.network.deadline_policy import DeadlinePolicy
 from sheafed.training.history import Totals
 from sheafed.training.live_network import Network
 from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
 
 
 def save(
-    path: Path, network: Network, policy: Deadline, totals: Mapping[str, Sequence[float]]
+    path: Path, network: Network, policy: DeadlinePolicy, totals: Mapping[str, Sequence[float]]
 ) -> None:
     """Write everything that the rest of the training depends on."""
     (node,) = network.nodes.values()
@@ -29,7 +29,7 @@ def save(
     save_checkpoint(path, state)
 
 
-def restore(path: Path, network: Network, policy: Deadline) -> Totals:
+def restore(path: Path, network: Network, policy: DeadlinePolicy) -> Totals:
     """Go on from a checkpoint; the neighbours' settings are known from then.
 
     Returns the logs since the last evaluation.

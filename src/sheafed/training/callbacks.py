@@ -44,11 +44,10 @@ class MetricsLog(Callback):
         self.path = Path(path)
 
     def on_start(self, network: Network) -> None:
-        """Write what the run remembers: lines after its checkpoint will be measured again."""
+        """Write the records so far: lines after the checkpoint will be measured again."""
         write_records(self.path, network.history.records)
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        """Append the record."""
         append_record(self.path, record)
         return False
 
@@ -58,8 +57,8 @@ class EarlyStopping(Callback):
 
     Args:
         metric: a key of the records. Choose one on validation data.
-        patience: how many evaluations without improvement are borne.
-        margin: what counts as an improvement.
+        patience: evaluations without improvement before training stops.
+        margin: the smallest difference that counts as an improvement.
         smaller_is_better: as for a loss or the misalignment.
     """
 
@@ -105,7 +104,6 @@ class ProgressBar(Callback):
         self._state = "private - communicated -"
 
     def on_start(self, network: Network) -> None:
-        """Draw the bar."""
         self._task = self._bar.add_task(
             network.method.label,
             total=network.history.schedule.total,
@@ -115,7 +113,6 @@ class ProgressBar(Callback):
         self._bar.start()
 
     def on_round(self, network: Network, log: Mapping[str, float]) -> None:
-        """Move the bar."""
         history = network.history
         state = (
             f"epoch {history.epoch}/{history.schedule.epochs} {self._state} "
@@ -124,7 +121,6 @@ class ProgressBar(Callback):
         self._bar.update(self._task, completed=history.rounds, state=state)
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        """Show the accuracies."""
         shown = [record["private_accuracy"], record["communication_accuracy"]]
         private, communicated = ("-" if v is None else f"{v:.3f}" for v in shown)
         self._state = f"private {private} communicated {communicated}"
@@ -132,7 +128,6 @@ class ProgressBar(Callback):
         return False
 
     def on_end(self, network: Network) -> None:
-        """Leave the bar as it stands."""
         self._bar.stop()
 
 
@@ -149,7 +144,6 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(directory))
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        """Write every number of the record."""
         for key, value in record.items():
             if isinstance(value, int | float):
                 self._writer.add_scalar(key, value, network.history.epoch)
@@ -157,7 +151,6 @@ class TensorBoard(Callback):
         return False
 
     def on_end(self, network: Network) -> None:
-        """Close the log."""
         self._writer.close()
 
 

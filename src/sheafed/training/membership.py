@@ -29,9 +29,9 @@ from sheafed.training.membership_checks import (
     warn_if_disconnected,
 )
 from sheafed.training.metadata import agent_metadata
-from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.training.rounds import Log, average, run_round
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.training.run_checkpoint import save, save_weights, write_results
+from sheafed.training.single_round import Log, average, run_round
 from sheafed.training.summary import measure
 from sheafed.transport import Barrier, LocalTransport, Message, TensorSpec, Transport
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_homogeneous(network: Network) -> bool:
-    """Whether the network uses the protocol for one latent size. It can stop to, not begin to."""
+    """Whether the network uses the protocol for one latent size; it can only become false."""
     return all(node.context.homogeneous for node in network.nodes.values())
 
 

@@ -33,7 +33,7 @@ def launch(
     """Run `sheafed` with these arguments in some processes, all on this machine."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    if loopback:  # nobody else needs to reach these processes
+    if loopback:  # only processes of this machine connect
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
     options = ["--standalone", f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
     try:
@@ -41,19 +41,18 @@ def launch(
     except ChildFailedError as problem:
         rank, failure = problem.get_first_failure()
         placement = _read(out).get("placement", {})
-        agents = sorted(name for name, home in placement.items() if home == rank)
-        who = f"rank {rank} (agents {', '.join(agents)})" if agents else f"rank {rank}"
+        agents = sorted(name for name, where in placement.items() if where == rank)
+        failed = f"rank {rank} (agents {', '.join(agents)})" if agents else f"rank {rank}"
         how = (
             f"was killed by {signal.Signals(-failure.exitcode).name}"
             if failure.exitcode < 0
             else f"ended with code {failure.exitcode}, see its message above"
         )
         raise ClusterError(
-            f"{who} {how}; go on from the last checkpoint with --resume, or have that done with "
-            "--max-restarts"
+            f"{failed} {how}; continue with --resume, or restart by itself with --max-restarts"
         ) from problem
     except SignalException as problem:  # as by Ctrl-C; torchrun has ended the processes
-        print(f"ended by {problem.sigval.name}; go on with --resume", file=sys.stderr)
+        print(f"ended by {problem.sigval.name}; continue with --resume", file=sys.stderr)
         raise SystemExit(128 + problem.sigval) from problem
 
 
@@ -76,5 +75,5 @@ def _read(out: Path) -> dict[str, Any]:
 
 
 def _launch() -> str:
-    """Return what tells one start of torchrun, the parent of this process, from another."""
+    """Return an identifier of this launch of torchrun, the parent of this process."""
     return f"{os.environ.get('TORCHELASTIC_RUN_ID')} {socket.gethostname()} {os.getppid()}"

@@ -19,11 +19,11 @@ from sheafed.training.callbacks import Callback, MetricsLog, Started
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import AgentMetadata, gather_metadata
-from sheafed.training.post_hoc import compare_whitenings, fit_post_hoc_maps
+from sheafed.training.post_hoc_maps import compare_whitenings, fit_post_hoc_maps
 from sheafed.training.process_group import ProcessGroup, SingleProcess
-from sheafed.training.rounds import handshake
+from sheafed.training.round_loop import Trainer
 from sheafed.training.run_checkpoint import restore, save, write_results
-from sheafed.training.trainer import Trainer
+from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, Transport
 
 

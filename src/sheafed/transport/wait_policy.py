@@ -1,4 +1,8 @@
-"""How the agents of a process wait for messages: at a barrier here, until a deadline for peers."""
+"""How the agents of a process wait for messages of slow neighbours.
+
+`Barrier` waits until all processes have sent; peers on a network wait until a deadline, see
+`sheafed.network.deadline_policy`.
+"""
 
 from __future__ import annotations
 

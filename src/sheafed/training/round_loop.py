@@ -9,9 +9,9 @@ from sheafed.checkpointing.run_directory import BEST
 from sheafed.training.callbacks import Callback
 from sheafed.training.history import Totals
 from sheafed.training.live_network import Network
-from sheafed.training.post_hoc import fit_post_hoc_maps
-from sheafed.training.rounds import Logs, average, run_round
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.training.run_checkpoint import save_weights
+from sheafed.training.single_round import Logs, average, run_round
 from sheafed.training.summary import measure
 from sheafed.transport import WaitPolicy
 

@@ -55,7 +55,7 @@ class Timeouts:
                 )
 
 
-class Deadline:
+class DeadlinePolicy:
     """Waits for the messages of the neighbours of one agent.
 
     Args:
@@ -96,7 +96,7 @@ class Deadline:
 
         Then there is nothing to be in step for.
         """
-        self._hood.attend()
+        self._hood.process_hellos()
         furthest = self._hood.furthest
         if self._exchanged and furthest > round:
             logger.warning(
@@ -138,7 +138,7 @@ class Deadline:
             inboxes[ROUND] = self._completed(round, senders[ROUND], inboxes[ROUND])
         return {kind: {name: inbox} for kind, inbox in inboxes.items()}
 
-    def for_evaluation(self) -> Deadline:
+    def for_evaluation(self) -> DeadlinePolicy:
         return self
 
     def state(self) -> dict[str, Any]:

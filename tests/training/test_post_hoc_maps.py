@@ -7,7 +7,7 @@ import pytest
 
 from sheafed.methods import NonCooperative
 from sheafed.training import Network, train
-from sheafed.training.post_hoc import FIGURES
+from sheafed.training.post_hoc_maps import FIGURES
 from tests.helpers.federations import EDGES, agents, pilots, start
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.evaluation.result import Evaluation
 from sheafed.methods.node import Node
-from sheafed.network.deadline import Deadline
+from sheafed.network.deadline_policy import DeadlinePolicy
 from sheafed.training.history import Record
 from sheafed.training.live_network import Network
 from sheafed.training.summary import summarise
 
 
-def summarise_peer(network: Network, node: Node, policy: Deadline) -> Record:
+def summarise_peer(network: Network, node: Node, policy: DeadlinePolicy) -> Record:
     """Return the figures of one agent: its edges are those on which it is the receiver."""
     return {
         "agent": node.name,
