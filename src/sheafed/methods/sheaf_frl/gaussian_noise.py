@@ -26,6 +26,10 @@ from sheafed.seeds import secret_stream
 class GaussianNoise:
     r"""The analytic Gaussian mechanism on white latents.
 
+    >>> noise = GaussianNoise(epsilon=4)
+    >>> noise.bound(16), round(noise.scale(16), 1)
+    (4.0, 8.6)
+
     Args:
         epsilon: of one release of one latent.
         delta: likewise.

@@ -10,6 +10,10 @@ from sheafed.options import Count, Fraction, options
 class MapPolicy:
     """When maps are refitted, and from what.
 
+    >>> policy = MapPolicy(every=3)
+    >>> [policy.fit_number(round, rounds_per_epoch=10) for round in range(7)]
+    [0, None, 1, None, None, 2, None]
+
     Args:
         every: rounds between two fits, or `"epoch"`: then it falls on an epoch's last round.
             The first round always fits.

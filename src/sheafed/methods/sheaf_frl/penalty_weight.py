@@ -48,6 +48,9 @@ class Constant:
 class WarmUp:
     r"""$\lambda$ rises linearly from 0 to its value over the first rounds.
 
+    >>> WarmUp(0.1, rounds=10).update(0.0, round=4, misalignment=None)
+    0.05
+
     Args:
         value: the final $\lambda$.
         rounds: how many rounds it takes to get there.
@@ -75,6 +78,9 @@ class DualAscent:
 
     The multiplier of the constraint that an edge's misalignment $r_e$ stay below a tolerance:
     edges that are aligned well enough have no penalty.
+
+    >>> DualAscent(tolerance=0.1, step=0.5).update(0.0, round=0, misalignment=0.2)
+    0.05
 
     Args:
         tolerance: $\tau$.
