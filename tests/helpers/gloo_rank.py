@@ -47,11 +47,11 @@ def exchange(
     transport = GlooTransport(group, placement, edges)
     local = [name for name, rank in placement.items() if rank == group.rank]
     for round in range(rounds):
-        for name in local:
-            transport.send(m for m in planned_messages(edges, round) if m.sender == name)
+        plan = list(planned_messages(edges, round))
+        transport.send(m for m in plan if m.sender in local)
         transport.barrier(round, "plan")
         for name in local:
-            expected = {m.sender: m for m in planned_messages(edges, round) if m.receiver == name}
+            expected = {m.sender: m for m in plan if m.receiver == name}
             received = transport.receive(name, round, "plan", list(placement))
             assert received.keys() == expected.keys(), (round, name, received.keys())
             assert all(same_message(received[s], m) for s, m in expected.items())

@@ -226,8 +226,8 @@ def proxies() -> Iterator[list[TcpProxy]]:
 def test_killed_frozen_and_cut_off_agents_return_and_all_agents_learn(
     write_config: WriteConfig, proxies: list[TcpProxy]
 ) -> None:
-    config = write_config(epochs=80, evaluate_every=80)
-    out, launcher = config.parent, launcher_of(config, "--deadline", "1", "--lease", "2")
+    config = write_config(epochs=50, evaluate_every=50)
+    out, launcher = config.parent, launcher_of(config, "--deadline", "1", "--lease", "1")
     proxies.append(link := TcpProxy(launcher.endpoints["b"]))
     command = launcher.commands["c"]
     command[command.index(launcher.endpoints["b"])] = link.endpoint
@@ -248,7 +248,6 @@ def test_killed_frozen_and_cut_off_agents_return_and_all_agents_learn(
         reached(out, now["c"].round + 10, "c")
         link.restore()
         launcher.send_signal(signal.SIGCONT, "d")
-        expected = in_process(config)
         found = summaries(launcher)
     assert kept["rounds"] >= 35
     # It continued from there: nothing checkpointed was repeated, or lost.
@@ -256,14 +255,13 @@ def test_killed_frozen_and_cut_off_agents_return_and_all_agents_learn(
     assert found["a"]["missed_rounds"] > 0
     assert found["d"]["missed_rounds"] > 0
     assert found["b"]["left_out"]["c"] >= 15
-    assert {s["rounds"] for s in found.values()} == {expected.history.rounds}
+    assert all(found[name]["rounds"] == s.rounds for name, s in launcher.statuses().items())
     summary = gather(out)
     assert len(summary["edges"]) == 6  # all agents were evaluated at the end
-    accuracy = expected.history.records[-1]["communication_accuracy"]
-    # How many rounds a killed agent misses depends on how long processes take to start, and the
-    # test sets are small: this tells learning from not learning, `benchmarks/network_faults.py`
-    # measures the difference.
-    assert summary["communication_accuracy"] > accuracy - 0.15
+    # Without faults it is 0.92. How many rounds a killed agent misses depends on how long processes
+    # take to start, and the test sets are small: this tells learning from not learning,
+    # `benchmarks/network_faults.py` measures the difference.
+    assert summary["communication_accuracy"] > 0.77
 
 
 def processes_of(out: Path) -> list[int]:

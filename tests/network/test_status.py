@@ -23,7 +23,7 @@ def test_a_status_is_written_at_once_and_at_the_end(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == asdict(now)
 
 
-def test_a_disk_that_is_full_for_a_while_ends_nothing(
+def test_a_full_disk_does_not_end_the_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried, full = Semaphore(0), True
@@ -50,11 +50,11 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
-def test_who_has_ended_says_so(state: str) -> None:
+def test_an_ended_agent_keeps_its_state(state: str) -> None:
     assert liveness(Status("ada", state, pid=-1, time=0)) == state
 
 
-def test_who_runs_who_is_silent_and_who_is_dead() -> None:
+def test_running_silent_and_dead_agents() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     status = Status("ada", "training", pid=os.getpid())
