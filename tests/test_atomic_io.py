@@ -67,9 +67,7 @@ class Killed(BaseException):
     """Nothing of the writer runs after it."""
 
 
-def test_a_private_file_is_whole_or_absent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_file_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(_: int) -> None:
         raise Killed
 

@@ -55,6 +55,8 @@ WITHOUT_HEAD = 'objective = "vicreg"\nlabels = false'
 AGENT = '[[model.agents]]\nname = "{}"\nencoder = "mlp"\nwidths = [{}]\nhead = [16]\ndropout = 0.1'
 WriteConfig = Callable[..., Path]
 
+preloaded = pytest.mark.xdist_group("preloaded")  # libraries are loaded once for these tests
+
 
 @pytest.fixture(autouse=True)
 def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +139,7 @@ def summaries(launcher: LocalLauncher) -> dict[str, dict[str, Any]]:
     return {n: json.loads((out / n / "summary.json").read_text()) for n in codes}
 
 
+@preloaded
 @pytest.mark.parametrize(
     ("graph", "names", "method", "last", "attacked"),
     [
@@ -223,6 +226,7 @@ def proxies() -> Iterator[list[TcpProxy]]:
         proxy.close()
 
 
+@preloaded
 def test_killed_frozen_and_cut_off_agents_return_and_all_agents_learn(
     write_config: WriteConfig, proxies: list[TcpProxy]
 ) -> None:

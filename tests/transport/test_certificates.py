@@ -66,7 +66,9 @@ def test_agents_can_be_added_and_are_never_replaced(tmp_path: Path) -> None:
         ("authority.pem", "authority.key exists"),
     ],
 )
-def test_an_authority_without_its_key_or_certificate_is_refused(tmp_path: Path, lost: str, left: str) -> None:
+def test_an_authority_without_its_key_or_certificate_is_refused(
+    tmp_path: Path, lost: str, left: str
+) -> None:
     make_certificates(tmp_path, ["ada"])
     (tmp_path / lost).unlink()
     with pytest.raises(InputError, match=left):
