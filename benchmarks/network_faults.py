@@ -19,8 +19,8 @@ from pathlib import Path
 import networkx as nx
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
-from sheafed.config.federation import build
-from sheafed.config.reading import read
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.network.peer_summary import gather
 from sheafed.transport.zenoh.certificates import make_certificates
@@ -134,7 +134,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     config = options.out / "config.toml"
     write_config(config, options.epochs, options.seed)
-    graph = build(read(config)).graph
+    graph = build_federation(read_experiment(config)).graph
     calm, problems = run(config, graph, options.out / "undisturbed", None)
     key = "communication_accuracy"
     for chance in options.chance:

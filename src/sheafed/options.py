@@ -17,13 +17,22 @@ sheafed.errors.InputError: Link: rate must be a number, got 'fast'
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from sheafed.errors import InputError
@@ -36,13 +45,16 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Integer = Annotated[int, Field(strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
-PYTHON_ONLY = Field(exclude=True)
-"""Within `Annotated`: a field for code, which has no key in a file."""
+T = TypeVar("T")
+PythonOnly = Annotated[T, Field(exclude=True), SkipJsonSchema()]
+"""A field for code, which has no key in a file."""
 
 TAGS = ("name", "kind")
 """The keys by which a table says which of several kinds of options it holds."""
+PLAIN, INSTANCE = "plain", "instance"
 UNKNOWN_KEY, CHOICE = "unknown_key", "choice"
 SHOULD = "Input should be "
+ARGS = "\nArgs:\n"
 WORDING = {
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
@@ -71,7 +83,7 @@ def options(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 
     def decorate(cls: Any) -> Any:
         cls.reject_unknown_keys = _BEFORE(classmethod(_reject_unknown_keys))
-        config = ConfigDict(extra="forbid")
+        config = ConfigDict(extra="forbid", json_schema_extra=_document)
         made: Any = checked_dataclass(frozen=True, kw_only=kw_only, config=config)(cls)
         signature, checked_init = inspect.signature(made), made.__init__
 
@@ -113,10 +125,10 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {tag: handler.generate_schema(table) for tag, table in self.tags.items()}
-        if self.classes:
-            choices["instance"] = core_schema.is_instance_schema(self.classes)
         if self.plain is not None:
-            choices["plain"] = handler.generate_schema(self.plain)
+            choices[PLAIN] = handler.generate_schema(self.plain)
+        if self.classes:
+            choices[INSTANCE] = core_schema.is_instance_schema(self.classes)
         union = core_schema.tagged_union_schema(
             choices,
             discriminator=self._choose,
@@ -130,6 +142,14 @@ class OneOf:
         )
         return core_schema.no_info_before_validator_function(self._as_table, union)
 
+    def __get_pydantic_json_schema__(
+        self, schema: Any, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Leave out what only code can give."""
+        choices = dict(schema["schema"]["choices"])
+        choices.pop(INSTANCE, None)
+        return handler(core_schema.union_schema(list(choices.values())))
+
     def _as_table(self, value: Any) -> Any:
         return {self.key: value} if isinstance(value, str) and value in self.tags else value
 
@@ -141,8 +161,8 @@ class OneOf:
             if isinstance(value, table):
                 return tag
         if isinstance(value, self.classes):
-            return "instance"
-        return None if self.plain is None else "plain"
+            return INSTANCE
+        return None if self.plain is None else PLAIN
 
     def _expected(self) -> str:
         if self.key is None:
@@ -160,6 +180,25 @@ def tag_key(table: Any) -> str | None:
 def tag_of(table: Any) -> str:
     """Return the name or kind of a class of options."""
     return next((str(f.default) for f in fields(table) if f.name in TAGS), "table")
+
+
+def documented_options(cls: type) -> dict[str, str]:
+    """Return the `Args` of the docstrings of a class and of those it inherits from."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        _, _, args = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition(ARGS)
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", args, flags=re.M):
+            found[name] = " ".join(text.split())
+    return found
+
+
+def _document(schema: JsonSchemaValue, cls: type) -> None:
+    """Say in a JSON schema of each field what the docstring says of it."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition(ARGS)[0]
+    schema["description"] = re.sub(r"^>>> (.+\n?)+", "", text, flags=re.M).strip()
+    for name, text in documented_options(cls).items():
+        if name in schema["properties"]:
+            schema["properties"][name]["description"] = text
 
 
 def explain(problem: ValidationError, given: Any) -> str:

@@ -96,5 +96,5 @@ def test_vectors_take_noise_alone() -> None:
     ("option", "value"), [("shift", -0.1), ("rotation", 181), ("erasing", 2), ("noise", math.nan)]
 )
 def test_what_is_refused(option: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"{option} must be a number from 0 to .*, got {value}"):
+    with pytest.raises(InputError, match=f"{option} must be .*, got {value}"):
         Augmentation(**{option: value})

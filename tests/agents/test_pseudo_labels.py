@@ -53,7 +53,7 @@ def test_both_parts_and_their_augmentations() -> None:
     inputs, targets = one.data.train.batch(torch.arange(12))
     known = torch.arange(12) % 4 == 0
     batch = Batch(inputs, torch.where(known, targets, UNLABELLED))
-    objective = PseudoLabels(0.4, 0.7, weak=lambda x: 2 * x, strong=lambda x: x - 1)
+    objective = PseudoLabels(0.4, 0.7, weak=lambda x: 2 * x, augmentation=lambda x: x - 1)
     weak, strong = (one.head(one.encode(x)) for x in (2 * inputs, inputs - 1))
     expected = nn.functional.cross_entropy(weak[known], targets[known])
     pseudo = pseudo_label_loss(weak[~known], strong[~known], 0.4)
@@ -65,7 +65,7 @@ def test_with_all_labels_it_is_cross_entropy() -> None:
     one = agent()
     batch = one.data.train.batch(torch.arange(12))
     torch.testing.assert_close(
-        PseudoLabels(weak=same, strong=same)(one, batch), cross_entropy(one, batch)
+        PseudoLabels(weak=same, augmentation=same)(one, batch), cross_entropy(one, batch)
     )
 
 
@@ -82,7 +82,7 @@ def test_a_batch_with_all_labels_has_nothing_to_augment_strongly() -> None:
 def test_a_batch_without_labels_or_confidence_has_no_gradient() -> None:
     one = agent()
     batch = Batch(normal(4, 6, 4), torch.full((6,), UNLABELLED))
-    loss = PseudoLabels(confidence=1.0, weak=same, strong=same)(one, batch)
+    loss = PseudoLabels(confidence=1.0, weak=same, augmentation=same)(one, batch)
     loss.backward()
     assert float(loss.detach()) == 0
     assert all(float(p.grad.abs().sum()) == 0 for p in one.parameters)
@@ -111,7 +111,7 @@ def test_unlabelled_samples_help() -> None:
                 0.7,
                 weight,
                 weak=same,
-                strong=lambda x: x + torch.randn_like(x) * torch.tensor([2, 0]),
+                augmentation=lambda x: x + torch.randn_like(x) * torch.tensor([2, 0]),
             ),
             batch_size=200,
         )
@@ -128,9 +128,9 @@ def test_what_it_needs() -> None:
         PseudoLabels()(agent(head=False), Batch(normal(0, 2, 4), torch.zeros(2).long()))
     with pytest.raises(InputError, match="agent 'a' has no targets"):
         PseudoLabels()(agent(), Batch(normal(0, 2, 4), None))
-    with pytest.raises(InputError, match="confidence must lie"):
+    with pytest.raises(InputError, match="confidence must be at most 1"):
         PseudoLabels(confidence=2)
-    with pytest.raises(InputError, match="weight of pseudo-labels"):
+    with pytest.raises(InputError, match="weight must be at least 0"):
         PseudoLabels(weight=-1)
 
 

@@ -13,7 +13,9 @@ from sheafed.agents.objectives import (
     Objective,
     OnlineProbe,
     SimCLR,
+    SimCLROptions,
     VICReg,
+    VICRegOptions,
     covariance_term,
     cross_entropy,
     invariance_term,
@@ -89,6 +91,8 @@ def test_linear_autoencoding_finds_the_principal_subspace() -> None:
 
 # VICReg
 
+WEIGHTS = {"invariance": 2, "variance": 3, "covariance": 5}
+
 
 def test_the_terms_of_vicreg_by_hand() -> None:
     z, w = normal(3, 7, 4), normal(4, 7, 4)
@@ -102,10 +106,10 @@ def test_the_terms_of_vicreg_by_hand() -> None:
 
 
 def test_vicreg_weighs_the_terms_of_both_views() -> None:
-    one = agent(VICReg(nn.Identity(), same, invariance=2, variance=3, covariance=5))
+    one = agent(VICReg(nn.Identity(), VICRegOptions(**WEIGHTS, augmentation=same)))
     batch = one.next_batch()
     views = iter([batch.inputs, 2 * batch.inputs + 1])
-    objective = VICReg(nn.Identity(), lambda _: next(views), invariance=2, variance=3, covariance=5)
+    objective = VICReg(nn.Identity(), VICRegOptions(**WEIGHTS, augmentation=lambda _: next(views)))
     z, w = one.encode(batch.inputs), one.encode(2 * batch.inputs + 1)
     expected = (
         2 * invariance_term(z, w)
@@ -141,7 +145,9 @@ def test_what_vicreg_forbids_costs_much(flaw: str) -> None:
 
 
 def test_training_by_vicreg_leaves_a_collapse() -> None:
-    one = agent(VICReg(nn.Identity(), lambda x: x + 0.1 * torch.randn_like(x)))
+    one = agent(
+        VICReg(nn.Identity(), VICRegOptions(augmentation=lambda x: x + 0.1 * torch.randn_like(x)))
+    )
     with torch.no_grad():
         one.encoder[1].weight.mul_(1e-3)
     before = float(one.encode_samples(one.data.train)[0].std(0).min())
@@ -201,8 +207,8 @@ def test_nt_xent_of_a_collapse_is_that_of_guessing() -> None:
 
 
 def test_temperatures() -> None:
-    with pytest.raises(InputError, match="temperature must be positive, got 0"):
-        SimCLR(nn.Identity(), temperature=0)
+    with pytest.raises(InputError, match="temperature must be above 0, got 0"):
+        SimCLROptions(temperature=0)
 
 
 # In an agent

@@ -40,7 +40,7 @@ def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
         "agent", "digits", "--name", "zoe", "--out", "r", *own, "c/authority.pem"
     )
     assert code == 2
-    assert "no agent 'zoe' in this config" in complaint
+    assert "unknown agent zoe; agents of this config: ada, bo" in complaint
     assert not (tmp_path / "r").exists()
     code, _, complaint = run(
         "agent", "digits", "--name", "ada", "--out", "r", *own, "c/nothing.pem"

@@ -3,17 +3,16 @@ from pathlib import Path
 import pytest
 
 from sheafed.config.experiment import Experiment
-from sheafed.config.presets import PRESETS, preset
-from sheafed.config.reading import parse, read
+from sheafed.config.reading import PRESETS, parse_experiment, read_experiment
 from sheafed.errors import ConfigError
 
 
 def test_everything_has_a_default():
-    assert parse({}) == Experiment()
+    assert parse_experiment({}) == Experiment()
 
 
 def test_overrides_reach_nested_keys_and_take_bare_words():
-    experiment = parse(
+    experiment = parse_experiment(
         {"data": {"name": "digits"}},
         [
             "data.name=mnist",
@@ -30,7 +29,7 @@ def test_overrides_reach_nested_keys_and_take_bare_words():
 
 def test_overrides_do_not_change_what_was_given():
     tables = {"data": {"name": "digits"}}
-    parse(tables, ["data.name=mnist"])
+    parse_experiment(tables, ["data.name=mnist"])
     assert tables == {"data": {"name": "digits"}}
 
 
@@ -83,41 +82,43 @@ def test_overrides_do_not_change_what_was_given():
 )
 def test_errors_name_the_key_the_value_and_the_choices(override, text):
     with pytest.raises(ConfigError, match=text):
-        parse({}, [override])
+        parse_experiment({}, [override])
 
 
 def test_options_that_exclude_each_other():
     with pytest.raises(ConfigError, match="different names"):
-        parse({"model": {"agents": [{"name": "a", "widths": [4]}, {"name": "a", "widths": [4]}]}})
+        parse_experiment(
+            {"model": {"agents": [{"name": "a", "widths": [4]}, {"name": "a", "widths": [4]}]}}
+        )
     with pytest.raises(ConfigError, match="has no keys"):
-        parse({"seed": 1}, ["seed.deep.er=1"])
+        parse_experiment({"seed": 1}, ["seed.deep.er=1"])
 
 
 def test_files(tmp_path: Path):
     file = tmp_path / "x.toml"
     file.write_text("[training]\nepochs = 7\n")
-    assert read(file, ["seed=3"]).training.epochs == 7
+    assert read_experiment(file, ["seed=3"]).training.epochs == 7
     file.write_text("[training\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
-        read(file)
-    with pytest.raises(ConfigError, match="No such file"):
-        read(tmp_path / "none.toml")
+        read_experiment(file)
+    with pytest.raises(ConfigError, match="neither a file nor a preset"):
+        read_experiment(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_valid(name):
-    assert preset(name, ["training.epochs=2"]).training.epochs == 2
+    assert read_experiment(name, ["training.epochs=2"]).training.epochs == 2
 
 
 def test_unknown_preset():
     with pytest.raises(ConfigError, match="digits, pair, fifteen"):
-        preset("mnist")
+        read_experiment("mnist")
 
 
 def test_members_of_a_family_or_agents_of_your_own():
     agents = [{"name": "zoe", "widths": [4]}]
     with pytest.raises(ConfigError, match="not both"):
-        parse({"model": {"agents": agents, "members": ["ada"]}})
+        parse_experiment({"model": {"agents": agents, "members": ["ada"]}})
     with pytest.raises(ConfigError, match=r"model.family must be .*got 'six'") as refused:
-        parse({"model": {"family": "six", "members": ["ada"]}})
+        parse_experiment({"model": {"family": "six", "members": ["ada"]}})
     assert "members" not in str(refused.value)

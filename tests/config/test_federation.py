@@ -6,10 +6,9 @@ import torch
 
 from sheafed.channels import Channel
 from sheafed.config import federation as building
-from sheafed.config.federation import build
-from sheafed.config.flops import costs
-from sheafed.config.presets import preset
-from sheafed.config.reading import parse
+from sheafed.config.federation import build_federation
+from sheafed.config.flops import step_flops
+from sheafed.config.reading import parse_experiment, read_experiment
 from sheafed.datasets import from_arrays, modalities
 from sheafed.errors import ConfigError
 from sheafed.methods import (
@@ -36,11 +35,11 @@ def mnist_shaped(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (3000, 1, 28, 28), dtype=torch.uint8, generator=generator)
     made = from_arrays(images, torch.arange(3000) % 10)
-    monkeypatch.setattr(building, "load", lambda name: made)
+    monkeypatch.setattr(building, "load_dataset", lambda name: made)
 
 
 def test_the_digits_preset():
-    federation = build(preset("digits"))
+    federation = build_federation(read_experiment("digits"))
     assert {a.name: a.dimension for a in federation.agents} == {
         "ada": 32,
         "bo": 24,
@@ -60,13 +59,18 @@ def test_the_digits_preset():
 
 def test_some_members_of_a_family(mnist_shaped):
     some = ["agent-12", "agent-02"]
-    federation = build(parse({"model": {"family": "fifteen", "members": some}}))
+    federation = build_federation(
+        parse_experiment({"model": {"family": "fifteen", "members": some}})
+    )
     assert {a.name: a.dimension for a in federation.agents} == {"agent-12": 80, "agent-02": 64}
     assert set(federation.partition) == set(federation.graph.nodes) == set(some)
 
 
 def test_a_share_of_the_agents_is_what_it_is_among_all():
-    whole, share = build(preset("digits")), build(preset("digits"), only=["dee", "bo"])
+    whole, share = (
+        build_federation(read_experiment("digits")),
+        build_federation(read_experiment("digits"), only=["dee", "bo"]),
+    )
     assert [agent.name for agent in share.agents] == ["bo", "dee"]
     assert nx.utils.graphs_equal(share.graph, whole.graph)
     assert share.pilots.digest() == whole.pilots.digest()
@@ -85,7 +89,7 @@ def test_costs_are_the_multiply_adds_of_a_step():
     """Of the two without convolutions, counted by hand: outputs, and gradients of both factors."""
     layers = {"bo": [(64, 96), (96, 24), (24, 32), (32, 10)]}
     layers["dee"] = [(64, 64), (64, 16), (16, 32), (32, 10)]
-    counted = costs(preset("digits", ["training.batch_size=7"]))
+    counted = step_flops(read_experiment("digits", ["training.batch_size=7"]))
     assert list(counted) == ["ada", "bo", "cy", "dee", "eli"]
     for name, sizes in layers.items():
         products = [a * b for a, b in sizes]
@@ -95,7 +99,7 @@ def test_costs_are_the_multiply_adds_of_a_step():
 
 
 def test_the_network_preset(mnist_shaped):
-    federation = build(preset("fifteen"))
+    federation = build_federation(read_experiment("fifteen"))
     assert len(federation.agents) == 15
     assert federation.graph.number_of_edges() == 42
     assert sum(p.numel() for a in federation.agents for p in a.parameters) == 3_411_690
@@ -105,10 +109,12 @@ def test_the_network_preset(mnist_shaped):
 
 
 def test_the_pair_preset(mnist_shaped):
-    federation = build(preset("pair", ["model.bottleneck=16", "data.train_fraction=0.5"]))
+    federation = build_federation(
+        read_experiment("pair", ["model.bottleneck=16", "data.train_fraction=0.5"])
+    )
     assert [a.dimension for a in federation.agents] == [16, 16]
     assert sum(p.numel() for a in federation.agents for p in a.parameters) == 3_344
-    whole = build(preset("pair", ["model.bottleneck=16"]))
+    whole = build_federation(read_experiment("pair", ["model.bottleneck=16"]))
     for half, full in zip(federation.agents, whole.agents, strict=True):
         assert len(half.data.train) == round(len(full.data.train) / 2)
         assert len(half.data.test) == len(full.data.test)
@@ -121,9 +127,12 @@ def test_the_seed_decides_and_nothing_else():
         return torch.cat([p.detach().flatten() for a in federation.agents for p in a.parameters])
 
     torch.manual_seed(1)
-    one = build(preset("digits", ["seed=4"]))
+    one = build_federation(read_experiment("digits", ["seed=4"]))
     torch.manual_seed(2)
-    same, other = build(preset("digits", ["seed=4"])), build(preset("digits", ["seed=5"]))
+    same, other = (
+        build_federation(read_experiment("digits", ["seed=4"])),
+        build_federation(read_experiment("digits", ["seed=5"])),
+    )
     assert torch.equal(weights(one), weights(same))
     assert not torch.equal(weights(one), weights(other))
     assert torch.equal(one.pilots.inputs, same.pilots.inputs)
@@ -132,7 +141,9 @@ def test_the_seed_decides_and_nothing_else():
 
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "pathological", "shards"])
 def test_every_partition_can_be_named(kind):
-    federation = build(preset("digits", [f"data.partition={kind}", "data.pilot_classes=all"]))
+    federation = build_federation(
+        read_experiment("digits", [f"data.partition={kind}", "data.pilot_classes=all"])
+    )
     assert federation.pilots.total == round(0.15 * 1797)
     assert sum(len(i) for i in federation.partition.values()) == 1797 - round(0.15 * 1797)
 
@@ -143,13 +154,13 @@ def test_pilots_keep_to_classes_that_all_observe():
         {"name": "b", "widths": [4], "target_classes": [1, 2, 3]},
     ]
     tables = {"data": {"shift": 1.0}, "model": {"agents": agents}, "graph": {"kind": "line"}}
-    federation = build(parse(tables))
-    everything = building.load("digits")
-    expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse(tables)))
+    federation = build_federation(parse_experiment(tables))
+    everything = building.load_dataset("digits")
+    expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse_experiment(tables)))
     assert federation.pilots.total == expected
     agents[1]["target_classes"] = [5]
     with pytest.raises(ConfigError, match="no class is observed by every agent"):
-        build(parse(tables))
+        build_federation(parse_experiment(tables))
 
 
 def pilots_of(experiment):
@@ -171,12 +182,12 @@ VIEWING = {
 
 def viewing(**changes):
     agents = [{"name": name, **spec, **changes.get(name, {})} for name, spec in VIEWING.items()]
-    return parse({"model": {"agents": agents}, "graph": {"kind": "complete"}})
+    return parse_experiment({"model": {"agents": agents}, "graph": {"kind": "complete"}})
 
 
 def test_agents_of_different_modalities_share_pilots_by_sample():
-    federation = build(viewing())
-    images = building.load("digits").inputs
+    federation = build_federation(viewing())
+    images = building.load_dataset("digits").inputs
     rows = [int(identifier.removeprefix("digits ")) for identifier in federation.pilots.ids]
     assert rows == sorted(pilots_of(viewing()))
     expected = {
@@ -196,27 +207,27 @@ def test_agents_of_different_modalities_share_pilots_by_sample():
     mine, order = federation.agents[1], federation.partition["ear"]
     seen = modalities.fourier(images[order])
     assert all((seen == row).flatten(1).all(1).any() for row in mine.data.test.inputs)
-    assert costs(viewing())["ear"] == 2 * 64 * (2 * (40 * 7 + 7 * 5 + 5 * 10) + 7 * 5 + 5 * 10)
+    assert step_flops(viewing())["ear"] == 2 * 64 * (2 * (40 * 7 + 7 * 5 + 5 * 10) + 7 * 5 + 5 * 10)
 
 
 def test_a_process_of_one_agent_means_the_same_pilots():
-    whole = build(viewing()).pilots.digest()
-    assert {build(viewing(), only=[name]).pilots.digest() for name in VIEWING} == {whole}
-    assert build(viewing(), only=[]).pilots.digest() == whole
+    whole = build_federation(viewing()).pilots.digest()
+    assert {build_federation(viewing(), only=[name]).pilots.digest() for name in VIEWING} == {whole}
+    assert build_federation(viewing(), only=[]).pilots.digest() == whole
 
 
 def test_modalities_that_cannot_be():
     with pytest.raises(ConfigError, match=r"'sum'.*'cnn'.*'profiles' has the shape \(1, 16\)"):
-        build(viewing(sum={"encoder": "cnn"}))
+        build_federation(viewing(sum={"encoder": "cnn"}))
     with pytest.raises(ConfigError, match=r"modality must be 'pixels', 'fourier'.*got 'smell'"):
         viewing(ear={"modality": "smell"})
 
 
 def test_vectors_have_no_other_modality(monkeypatch):
     vectors = from_arrays(torch.rand(300, 9), torch.arange(300) % 10)
-    monkeypatch.setattr(building, "load", lambda name: vectors)
+    monkeypatch.setattr(building, "load_dataset", lambda name: vectors)
     with pytest.raises(ConfigError, match=r"'ear' cannot have the modality 'fourier'.*\(9,\)"):
-        build(viewing(eye={"encoder": "mlp"}, wave={"encoder": "mlp"}))
+        build_federation(viewing(eye={"encoder": "mlp"}, wave={"encoder": "mlp"}))
 
 
 @pytest.mark.parametrize(
@@ -224,19 +235,19 @@ def test_vectors_have_no_other_modality(monkeypatch):
     [("complete", 10), ("ring", 5), ("line", 4), ("star", 4), ("erdos-renyi", None)],
 )
 def test_every_graph_can_be_named(graph, edges):
-    federation = build(preset("digits", [f"graph.kind={graph}"]))
+    federation = build_federation(read_experiment("digits", [f"graph.kind={graph}"]))
     assert edges is None or federation.graph.number_of_edges() == edges
 
 
 def test_edges_by_hand():
     overrides = ["graph.kind=edges", 'graph.edges=[["ada","bo"],["bo","cy"],["cy","dee"]]']
     with pytest.raises(Exception, match="eli"):
-        build(preset("digits", overrides))
+        build_federation(read_experiment("digits", overrides))
 
 
 def test_methods():
     def made(**table):
-        return parse({"method": table}).method
+        return parse_experiment({"method": table}).method
 
     assert made(name="non-cooperative", whitening="private") == NonCooperative(whitening="private")
     assert made(penalty=0.5) == SheafFRL(penalty=0.5)
@@ -266,7 +277,7 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
 
     def made(factory, **options):
         tables = {"method": {"name": "custom", "factory": factory, "options": options}}
-        return parse(tables).method.load()
+        return parse_experiment(tables).method.load()
 
     assert made("my_own_method:make", shrinkage=0.3) == NonCooperative(shrinkage=0.3)
     with pytest.raises(ConfigError, match="module:name"):
@@ -284,11 +295,11 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
 )
 def test_a_channel_is_a_value(name):
     table = {"name": name, "channel": {"snr_db": 10, "when": "inference"}}
-    method = parse({"method": table}).method
+    method = parse_experiment({"method": table}).method
     assert method.channel == Channel(snr_db=10, when="inference")
-    assert parse({"method": {"name": name}}).method.channel is None
+    assert parse_experiment({"method": {"name": name}}).method.channel is None
 
 
 def test_the_size_of_edge_stalks_is_a_value():
-    assert parse({"method": {"edge_dim": 32}}).method.edge_dim == 32
-    assert parse({}).method.edge_dim is None
+    assert parse_experiment({"method": {"edge_dim": 32}}).method.edge_dim == 32
+    assert parse_experiment({}).method.edge_dim is None

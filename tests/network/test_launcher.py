@@ -16,8 +16,8 @@ import torch
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.cli.network import status
-from sheafed.config.federation import build
-from sheafed.config.reading import read
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.network.peer_summary import gather
 from sheafed.network.status import Status, read_statuses
@@ -91,13 +91,13 @@ def write_config(tmp_path: Path, certificates: Path) -> WriteConfig:
 
 
 def launcher_of(config: Path, *options: str) -> LocalLauncher:
-    graph = build(read(config), only=[]).graph
+    graph = build_federation(read_experiment(config), only=[]).graph
     return PreloadedLauncher(str(config), graph, config.parent, options)
 
 
 def in_process(config: Path) -> Network:
-    experiment = read(config)
-    built, table = build(experiment), experiment.training
+    experiment = read_experiment(config)
+    built, table = build_federation(experiment), experiment.training
     return train(
         built.agents,
         built.graph,
@@ -332,7 +332,7 @@ time.sleep(0.5)
 @pytest.mark.parametrize(("grace", "code"), [(30.0, 0), (0.0, -signal.SIGKILL)])
 def test_agents_have_a_grace_period(write_config: WriteConfig, grace: float, code: int) -> None:
     config = write_config(NAMES[:2])
-    graph, out = build(read(config), only=[]).graph, config.parent
+    graph, out = build_federation(read_experiment(config), only=[]).graph, config.parent
     launcher = LocalLauncher(str(config), graph, out, grace=grace)
     launcher.commands["a"] = [sys.executable, "-c", SLOW_TO_END]
     with launcher:

@@ -1,6 +1,6 @@
 import json
 
-from sheafed.config.reading import parse
+from sheafed.config.reading import parse_experiment
 from sheafed.report import page, read_run
 from sheafed.report.config_summary import config_differences, config_tables, describe_config
 from tests.helpers.run_directories import write_run
@@ -20,7 +20,7 @@ AGENTS = [
 
 def kept(tables):
     """Return a config as the directory of a run keeps it."""
-    return json.loads(parse(tables).model_dump_json())
+    return json.loads(parse_experiment(tables).model_dump_json())
 
 
 def test_plain_runs_have_no_notable_options():
@@ -54,7 +54,7 @@ def test_objectives_modalities_and_labels():
         "modality fourier for bo, cy",
         "no labels for cy",
     ]
-    names = parse({}).model.names()
+    names = parse_experiment({}).model.agent_names()
     objectives = {names[0]: "autoencoding"}
     family = {"objective": "vicreg", "objectives": objectives, "unlabelled": [names[1]]}
     assert describe_config(kept({"model": family})) == [

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sheafed.config.federation import agent_specs, build
-from sheafed.config.presets import preset, read_experiment
+from sheafed.config.agents import agent_specs
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.graphs import class_overlap
 from sheafed.models import build_encoder, build_head
 from sheafed.reproduction import figures, memory
@@ -33,7 +34,7 @@ def plan(three):
 def trained(config, gamma, rounds):
     """Sheaf-FMTL after some exchanges."""
     overrides = ["method.name=sheaf-fmtl", "method.every=1", f"method.gamma={gamma}"]
-    federation = build(read_experiment(config, overrides))
+    federation = build_federation(read_experiment(config, overrides))
     run = train(
         federation.agents,
         federation.graph,
@@ -71,7 +72,7 @@ def test_an_edge_by_hand():
 
 def test_the_zoo_of_the_paper():
     """Dense maps in single precision take 10.8 GiB at gamma = 1e-3."""
-    specs = agent_specs(preset("fifteen"), classes=10)
+    specs = agent_specs(read_experiment("fifteen"), classes=10)
     sizes = {}
     for name, spec in specs.items():
         parts = (build_encoder(spec, (1, 28, 28)), build_head(spec, 10))
@@ -92,7 +93,7 @@ def test_measured_runs_and_files(plan, tmp_path, in_process, monkeypatch):
     for r in rows:
         assert int(r["measured_peak_bytes"]) > 100 * 2**20
         assert r["stopped"] == "false"
-    federation = build(plan.experiment())
+    federation = build_federation(plan.experiment())
     sizes, edges = parameter_counts(federation), list(federation.graph.edges)
     assert int(rows[1]["dense_bytes"]) == dense_bytes(sizes, edges, 1e-2)
     assert f"{sum(sizes.values()):,} parameters and 2 edges" in text

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sheafed.config.federation import agent_names
 from sheafed.reproduction import bottleneck, shift
 from sheafed.reproduction.captions import description, subtitle
 
@@ -35,7 +34,7 @@ def test_the_number_of_runs(make, searched, rows):
 def test_the_paper_scale_follows_the_appendix():
     plan = shift.paper(SEEDS)
     experiment = plan.experiment(plan.candidate_trials()[-1].overrides)
-    assert len(agent_names(experiment)) == 15
+    assert len(experiment.model.agent_names()) == 15
     assert (experiment.training.epochs, experiment.training.max_grad_norm) == (100, 1.0)
     assert (
         experiment.data.name,
@@ -70,7 +69,7 @@ def test_the_description_follows_from_the_plan(make):
         f"at scale {plan.scale}.",
         f"{100 * experiment.data.train_fraction:g}% of each agent's training samples were used ",
         "(100 to 2,300 per agent)",
-        f"{len(agent_names(experiment))} of the family",
+        f"{len(experiment.model.agent_names())} of the family",
         f"{plan.axis} = {', '.join(plan.values)}.",
         f"{experiment.training.epochs} epochs",
         "Seeds: 4, 5, 6;",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from sheafed.config.federation import build
+from sheafed.config.federation import build_federation
 from sheafed.errors import ConfigError
 from sheafed.reproduction import figures, tradeoff
 from sheafed.reproduction.tradeoff import (
@@ -49,7 +49,9 @@ def test_the_ledger_and_the_solvers_agree_with_the_formulas(plan, sizes, privacy
 
 
 def test_homogeneous_agents_keep_graph_and_targets(plan, three):
-    one, other = (build(plan.experiment(sizes, "standard", 0)) for sizes in tradeoff.SIZES)
+    one, other = (
+        build_federation(plan.experiment(sizes, "standard", 0)) for sizes in tradeoff.SIZES
+    )
     assert set(one.graph.edges) == set(other.graph.edges)
     assert {a.dimension for a in one.agents} == {24, 16, 28}
     assert {a.dimension for a in other.agents} == {24}  # the nearest to the mean, 22.7

@@ -1,6 +1,6 @@
 import pytest
 
-from sheafed.config.presets import preset
+from sheafed.config.reading import read_experiment
 from sheafed.errors import ConfigError
 from sheafed.sweep.trials import (
     Trial,
@@ -14,7 +14,7 @@ METHODS = [("method.name=sheaf-frl",), ("method.name=non-cooperative",)]
 
 
 def read(overrides):
-    return preset("digits", overrides)
+    return read_experiment("digits", overrides)
 
 
 def test_the_grid():

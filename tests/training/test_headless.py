@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from sheafed import Distillation, SheafFRL
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import Augmentation, VICReg
+from sheafed.agents.objectives import Augmentation, VICReg, VICRegOptions
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.evaluation import evaluate_locally
 from sheafed.models import mlp
@@ -40,7 +40,9 @@ def team(cyd: str = "pca") -> list[Agent]:
         "ada",
         seeded(1, lambda: nn.Linear(FEATURES, 5)),
         data=splits(50, 10) | {"train": samples(50, 10)[0]},
-        objective=seeded(2, lambda: VICReg(mlp((8, 8), inputs=(5,)), noise)),
+        objective=seeded(
+            2, lambda: VICReg(mlp((8, 8), inputs=(5,)), VICRegOptions(augmentation=noise))
+        ),
         batch_size=8,
     )
     data = splits(7, 30)  # fewer than a batch: who has nothing to train decides no epoch

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from sheafed.bench.measurement import Measurement, fresh_processes
-from sheafed.config.federation import build
-from sheafed.config.presets import preset
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.training import train
 
 FULL = ("method.exchange_every=1", "method.quantisation=none")
@@ -51,8 +51,8 @@ def byte_savings(cases: Iterable[str], seeds: Sequence[int]) -> list[Measurement
 
 def _train(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int]:
     """Return the communication accuracy and the bytes of one training."""
-    experiment = preset(config, [*overrides, f"seed={seed}"])
-    federation = build(experiment)
+    experiment = read_experiment(config, [*overrides, f"seed={seed}"])
+    federation = build_federation(experiment)
     run = train(
         federation.agents,
         federation.graph,

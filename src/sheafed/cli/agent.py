@@ -13,9 +13,8 @@ import torch
 import typer
 
 from sheafed.atomic_io import write_privately
-from sheafed.config.federation import agent_names
-from sheafed.config.presets import read_experiment
-from sheafed.config.single_agent import build_single_agent, build_single_node
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.errors import InputError
 from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
@@ -79,9 +78,9 @@ def agent(
             deadline=deadline, staleness=staleness, join=join_timeout, final=final_timeout
         )
         torch.set_num_threads(experiment.training.threads)
-        federation = build_single_agent(experiment, name)
+        federation = build_federation(experiment, only=[name])
         credentials = Credentials(cert, key, ca)
-        node = build_single_node(federation, name, experiment.seed, _secret(out))
+        node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop
         zenoh.init_log_from_env_or(LOG_LEVEL)
         # Closed at the end: an open session would keep the process from ending.
@@ -129,7 +128,7 @@ def relay(
 ) -> None:
     """Forward messages between agents that only connect to others; TLS ends at the relay."""
     import_zenoh().init_log_from_env_or(LOG_LEVEL)
-    names = agent_names(read_experiment(config, overrides or [], None))
+    names = read_experiment(config, overrides or [], None).model.agent_names()
     session = open_relay(
         names,
         credentials=Credentials(cert, key, ca),

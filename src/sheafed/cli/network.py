@@ -13,8 +13,8 @@ from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
-from sheafed.config.federation import build
-from sheafed.config.presets import read_experiment
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, LocalLauncher
@@ -50,7 +50,7 @@ def up(
     experiment = read_experiment(config, overrides or [], seed)
     if out.exists() and any(out.iterdir()) and not resume:
         raise RunExistsError(f"{out} is not empty; pass --resume, or another --out")
-    graph = build(experiment, only=[]).graph
+    graph = build_federation(experiment, only=[]).graph
     if not (out / CERTIFICATES).exists():
         make_certificates(out / CERTIFICATES, sorted(graph))
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]

@@ -6,15 +6,34 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from sheafed.agents.objectives import (
+    AutoencodingOptions,
+    CrossEntropyOptions,
+    PseudoLabels,
+    SimCLROptions,
+    VICRegOptions,
+)
 from sheafed.config.agent_presets import family
 from sheafed.config.custom_method import CustomMethod
-from sheafed.config.objectives import LABEL_FREE, CrossEntropyTable, ObjectiveTable
 from sheafed.config.table import Table
 from sheafed.methods import ComFed, FedMuscle, FedProto, NonCooperative, SheafFMTL, SheafFRL
-from sheafed.options import Count, Fraction, Integer, NotNegative, OneOf, Positive, Switch
+from sheafed.options import Count, Fraction, Integer, NotNegative, OneOf, Positive, Switch, tag_of
 
 METHODS = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed, CustomMethod)
 """What `method.name` can choose."""
+OBJECTIVES = (
+    CrossEntropyOptions,
+    PseudoLabels,
+    AutoencodingOptions,
+    VICRegOptions,
+    SimCLROptions,
+)
+"""What `objective.name` can choose."""
+
+LocalObjective = Annotated[
+    CrossEntropyOptions | PseudoLabels | AutoencodingOptions | VICRegOptions | SimCLROptions,
+    OneOf(*OBJECTIVES),
+]
 
 
 class Data(Table):
@@ -59,7 +78,7 @@ class AgentSpec(Table):
     dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
     target_classes: tuple[Integer, ...] | None = None
     """Target classes; all by default."""
-    objective: ObjectiveTable | None = None
+    objective: LocalObjective | None = None
     """What it learns by; that of `[model]` by default."""
     labels: Switch = True
     """Without labels an agent has no head and can only send; its objective must need none."""
@@ -78,10 +97,10 @@ class Model(Table):
     members: tuple[str, ...] = ()
     """Which agents of the family take part; all by default."""
     agents: tuple[AgentSpec, ...] = ()
-    objective: ObjectiveTable = CrossEntropyTable()
+    objective: LocalObjective = CrossEntropyOptions()
     """What agents learn by. One that needs no labels trains encoders alone; heads learn the labels
     beside it."""
-    objectives: dict[str, ObjectiveTable] = Field(default_factory=dict)
+    objectives: dict[str, LocalObjective] = Field(default_factory=dict)
     """Those of some agents of the family, by name."""
     unlabelled: tuple[str, ...] = ()
     """The agents of the family that have no labels, as `labels = false` does for your own."""
@@ -109,7 +128,7 @@ class Model(Table):
 
     @model_validator(mode="after")
     def _objectives_fit(self) -> Model:
-        names = self.names()
+        names = self.agent_names()
         strangers = sorted({*self.objectives, *self.unlabelled} - set(names))
         if strangers:
             raise ValueError(f"there are no agents {strangers} to give an objective, only {names}")
@@ -121,19 +140,19 @@ class Model(Table):
         for name in names:
             objective = self.objective_of(name)
             if objective.needs_labels and not self.has_labels(name):
+                label_free = ", ".join(tag_of(o) for o in OBJECTIVES if not o.needs_labels)
                 raise ValueError(
                     f"agent {name!r} has no labels, which its objective {objective.name!r} needs; "
-                    f"give it one of {', '.join(LABEL_FREE)}, or labels"
+                    f"give it one of {label_free}, or labels"
                 )
         return self
 
-    def names(self) -> list[str]:
-        """Return who takes part."""
+    def agent_names(self) -> list[str]:
         if self.agents:
             return [agent.name for agent in self.agents]
         return list(self.members or family(self.family, self.bottleneck))
 
-    def objective_of(self, name: str) -> ObjectiveTable:
+    def objective_of(self, name: str) -> LocalObjective:
         """Return what an agent learns by."""
         own = {agent.name: agent.objective for agent in self.agents} | self.objectives
         return own.get(name) or self.objective

@@ -1,40 +1,37 @@
-"""From an experiment's tables to agents, a graph, pilots and a method."""
+"""The federation that an experiment describes: agents, graph, pilots and method."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import networkx as nx
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
+from torch import Tensor
 
-from sheafed import datasets, graphs, models
+from sheafed import datasets, graphs
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import OnlineProbe, hide_labels
-from sheafed.agents.samples import ByteSamples, LocalData, TensorSamples
-from sheafed.config.agent_presets import family
+from sheafed.config.agents import agent_modalities, agent_specs, build_agent
 from sheafed.config.custom_method import CustomMethod
-from sheafed.config.experiment import Experiment, Training
-from sheafed.config.objectives import PseudoLabelsTable
+from sheafed.config.experiment import Experiment
 from sheafed.datasets import partitions
 from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.modalities import MODALITIES
-from sheafed.errors import ConfigError
-from sheafed.methods import Method
+from sheafed.errors import ConfigError, UnknownAgentError
+from sheafed.methods import Method, Node
+from sheafed.methods.build_node import build_node
 from sheafed.models import AgentSpec
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.seeds import derive, generator
+from sheafed.seeds import generator
 
 
 @dataclass(frozen=True)
 class Federation:
-    """What `sheafed.train` needs, and who holds what."""
+    """What `sheafed.train` needs, and the partition of the data set."""
 
     agents: list[Agent]
-    """Those that live in this process."""
+    """Those of this process."""
     graph: nx.Graph[str]
     pilots: PilotSet
     method: Method
@@ -42,57 +39,81 @@ class Federation:
     """The indices of each agent's samples in the data set, before its split."""
     labels: Tensor
     rounds_per_epoch: int
-    """As long as the agent with the fewest batches, here or elsewhere, has a new one."""
+    """The number of batches of the agent that has the fewest, in this process or in others."""
     homogeneous: bool
     """Whether all latent sizes of the network agree."""
+    seed: int
+
+    def build_node(self, name: str, secret: int | None = None) -> Node:
+        """Return the node of one agent, as it is when all run in one process.
+
+        Args:
+            name: an agent of this process.
+            secret: a seed that only this agent knows, see `sheafed.methods.build_node`.
+        """
+        (agent,) = (agent for agent in self.agents if agent.name == name)
+        return build_node(
+            self.method,
+            agent,
+            self.graph.neighbors(name),
+            self.pilots,
+            seed=self.seed,
+            rounds_per_epoch=self.rounds_per_epoch,
+            homogeneous=self.homogeneous,
+            secret=secret,
+        )
 
 
-def build(experiment: Experiment, only: Collection[str] | None = None) -> Federation:
-    """Build everything an experiment names; the seed decides the data, weights and order.
+def build_federation(experiment: Experiment, only: Collection[str] | None = None) -> Federation:
+    """Build what an experiment describes; its seed decides data, weights and their order.
 
     Args:
         experiment: its tables.
-        only: the agents that live in this process, if not all do.
+        only: the agents of this process, if they are not all.
     """
-    samples = load(experiment.data.name)
+    names = experiment.model.agent_names()
+    if unknown := sorted(set(only or ()) - set(names)):
+        raise UnknownAgentError(
+            f"unknown agent {', '.join(unknown)}; agents of this config: {', '.join(names)}"
+        )
+    samples = load_dataset(experiment.data.name)
     specs = agent_specs(experiment, classes=len(samples.classes))
     modalities = agent_modalities(experiment, samples, specs)
-    pilots, partition = divide(experiment, samples.labels, specs)
+    pilots, partition = partition_samples(experiment, samples.labels, specs)
     splits = {
         name: _split(experiment, name, samples.labels, indices)
         for name, indices in partition.items()
     }
-    agents = [
-        _agent(experiment, name, spec, samples, splits[name], modalities[name])
-        for name, spec in specs.items()
-        if only is None or name in only
-    ]
+    method = experiment.method
     batches = min(len(train) // experiment.training.batch_size for train, *_ in splits.values())
     return Federation(
-        agents=agents,
+        agents=[
+            build_agent(experiment, name, spec, samples, splits[name], modalities[name])
+            for name, spec in specs.items()
+            if only is None or name in only
+        ],
         graph=_graph(experiment, specs),
         pilots=_pilot_set(samples, pilots, modalities),
-        method=experiment.method.load()
-        if isinstance(experiment.method, CustomMethod)
-        else experiment.method,
+        method=method.load() if isinstance(method, CustomMethod) else method,
         partition=partition,
         labels=samples.labels,
         rounds_per_epoch=max(1, batches),
         homogeneous=len({spec.latent for spec in specs.values()}) == 1,
+        seed=experiment.seed,
     )
 
 
-def load(name: str) -> LabelledDataset:
+def load_dataset(name: str) -> LabelledDataset:
     """Return a data set by name, or a folder of images."""
     if Path(name).is_dir():
         return datasets.from_folder(Path(name))
     return datasets.load(name)
 
 
-def divide(
+def partition_samples(
     experiment: Experiment, labels: Tensor, specs: Mapping[str, AgentSpec]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Hold out the pilots first, then divide the rest among the agents."""
+    """Return the pilots, held out first, and the samples of each agent, as indices."""
     table, names = experiment.data, list(specs)
     random = generator(experiment.seed, "partition")
     pilots, rest = partitions.hold_out(len(labels), table.pilot_fraction, random)
@@ -120,66 +141,12 @@ def divide(
     return pilots[torch.isin(labels[pilots], torch.tensor(common))], partition
 
 
-def agent_names(experiment: Experiment) -> list[str]:
-    """Return who takes part."""
-    return experiment.model.names()
-
-
-def agent_specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
-    """Return the architectures and target classes of the agents, by name."""
-    table = experiment.model
-    if not table.agents:
-        everybody = family(table.family, table.bottleneck)
-        return {name: everybody[name] for name in table.members or everybody}
-    return {
-        agent.name: AgentSpec(
-            encoder=agent.widths,
-            head=agent.head,
-            dropout=agent.dropout,
-            target_classes=tuple(range(classes))
-            if agent.target_classes is None
-            else agent.target_classes,
-            kind=agent.encoder,
-        )
-        for agent in table.agents
-    }
-
-
-def agent_modalities(
-    experiment: Experiment, samples: LabelledDataset, specs: Mapping[str, AgentSpec]
-) -> dict[str, str]:
-    """Return what each agent sees; refuse what its encoder, objective or data cannot have."""
-    modalities = dict.fromkeys(specs, "pixels") | {
-        a.name: a.modality for a in experiment.model.agents
-    }
-    for name, modality in modalities.items():
-        if modality != "pixels" and len(samples.shape) != 3:
-            raise ConfigError(
-                f"agent {name!r} cannot have the modality {modality!r}: the samples of "
-                f"{samples.name} are no images, they have the shape {samples.shape}"
-            )
-        shape = input_shape(samples, modality)
-        if specs[name].kind == "cnn" and len(shape) != 3:
-            raise ConfigError(
-                f"agent {name!r} cannot have the encoder 'cnn': its modality {modality!r} has the "
-                f"shape {shape}, which is no image; take 'mlp'"
-            )
-        goal = experiment.model.objective_of(name)
-        if goal.needs_images and (modality != "pixels" or len(samples.shape) != 3):
-            raise ConfigError(
-                f"agent {name!r} cannot learn by {goal.name!r} as it is: that shifts, turns and "
-                f"erases parts of images, and the modality {modality!r} of {samples.name} is none; "
-                "give it augmentation = { shift = 0, rotation = 0, erasing = 0 }, which "
-                "leaves the noise"
-            )
-    return modalities
-
-
-def input_shape(samples: LabelledDataset, modality: str) -> tuple[int, ...]:
-    """Return the shape of one input in a modality."""
-    return tuple(
-        MODALITIES[modality](samples.float_inputs(torch.zeros(1, dtype=torch.long))).shape[1:]
-    )
+def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
+    """Return an agent's training, validation and test samples, as indices in the data set."""
+    random = generator(experiment.seed, name, "split")
+    parts = partitions.stratified_split(labels[indices], experiment.data.split, random)
+    used = max(1, round(experiment.data.train_fraction * len(parts[0])))
+    return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
 
 
 def _pilot_set(samples: LabelledDataset, pilots: Tensor, modalities: Mapping[str, str]) -> PilotSet:
@@ -190,70 +157,6 @@ def _pilot_set(samples: LabelledDataset, pilots: Tensor, modalities: Mapping[str
     seen = {modality: MODALITIES[modality](inputs) for modality in modalities.values()}
     ids = [f"{samples.name} {index}" for index in pilots.tolist()]
     return PilotSet({name: seen[modality] for name, modality in modalities.items()}, ids)
-
-
-def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
-    """Return an agent's training, validation and test samples, as indices in the data set."""
-    random = generator(experiment.seed, name, "split")
-    parts = partitions.stratified_split(labels[indices], experiment.data.split, random)
-    used = max(1, round(experiment.data.train_fraction * len(parts[0])))
-    return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
-
-
-def _agent(
-    experiment: Experiment,
-    name: str,
-    spec: AgentSpec,
-    samples: LabelledDataset,
-    split: Sequence[Tensor],
-    modality: str,
-) -> Agent:
-    table, goal = experiment.training, experiment.model.objective_of(name)
-    has_labels, shape = experiment.model.has_labels(name), input_shape(samples, modality)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(experiment.seed, name, "weights"))
-        encoder = models.build_encoder(spec, shape)
-        head = models.build_head(spec, len(samples.classes)) if has_labels else None
-        objective = goal.build(spec.latent, shape)
-    if has_labels and not goal.needs_labels:
-        objective = OnlineProbe(objective)
-    labels = [samples.labels[part] for part in split]
-    known: list[Tensor | None] = [labels[0] if has_labels else None, *labels[1:]]
-    if isinstance(goal, PseudoLabelsTable):
-        random = generator(experiment.seed, name, "labelled")
-        known[0] = hide_labels(labels[0], goal.labelled, random)
-    parts = zip(split, known, strict=True)
-    return Agent(
-        name,
-        encoder,
-        head,
-        data=LocalData(*(_as_kept(samples, part, targets, modality) for part, targets in parts)),
-        objective=objective,
-        optimizer=lambda parameters: _optimizer(table, parameters),
-        batch_size=table.batch_size,
-        max_grad_norm=table.max_grad_norm,
-        classes=samples.classes,
-    )
-
-
-def _as_kept(
-    samples: LabelledDataset, part: Tensor, labels: Tensor | None, modality: str
-) -> TensorSamples:
-    inputs = samples.inputs[part]
-    if modality == "pixels" and inputs.dtype == torch.uint8:
-        return ByteSamples(inputs, labels)
-    return TensorSamples(MODALITIES[modality](samples.float_inputs(part)), labels)
-
-
-def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    if table.optimizer == "adam":
-        return Adam(parameters, lr=table.learning_rate, weight_decay=table.weight_decay)
-    return SGD(
-        parameters,
-        lr=table.learning_rate,
-        momentum=table.momentum,
-        weight_decay=table.weight_decay,
-    )
 
 
 def _graph(experiment: Experiment, specs: Mapping[str, AgentSpec]) -> nx.Graph[str]:

@@ -1,4 +1,4 @@
-"""What a round costs each agent, to share the work among processes."""
+"""The floating-point operations of a training step, by which agents are placed on processes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from sheafed import models
+from sheafed.config.agents import agent_modalities, agent_specs, input_shape
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import agent_modalities, agent_specs, input_shape, load
+from sheafed.config.federation import load_dataset
 
 
-def costs(experiment: Experiment) -> dict[str, float]:
+def step_flops(experiment: Experiment) -> dict[str, float]:
     """Return the multiply-adds of one training step of every agent.
 
-    They are counted in a dry run without memory or arithmetic, so nothing depends on how busy a
-    machine is. A step on a batch stands for the round: pilots cost in proportion.
+    Counted on the meta device, so nothing is computed and the result does not depend on the
+    machine. Encoding pilots costs in proportion.
     """
-    samples = load(experiment.data.name)
+    samples = load_dataset(experiment.data.name)
     classes = len(samples.classes)
     counted = {}
     specs = agent_specs(experiment, classes)

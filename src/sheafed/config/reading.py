@@ -1,9 +1,10 @@
-"""From a TOML file and overrides of the command line to an experiment."""
+"""From a preset or a TOML file, and overrides of the command line, to an experiment."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,52 @@ from sheafed.config.experiment import Experiment
 from sheafed.errors import ConfigError
 from sheafed.options import explain
 
+PRESETS = ("digits", "pair", "fifteen")
 
-def read(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a TOML file and apply `table.key=value` overrides."""
+
+def read_experiment(
+    config: str | Path, overrides: Sequence[str] = (), seed: int | None = None
+) -> Experiment:
+    """Read a preset or a TOML file.
+
+    >>> read_experiment("digits", ["training.epochs=5"]).training.epochs
+    5
+
+    Args:
+        config: the name of a preset, or a path.
+        overrides: `table.key=value`, with values as TOML writes them; words need no quotes.
+        seed: replaces that of the config.
+    """
+    if seed is not None:
+        overrides = [*overrides, f"seed={seed}"]
+    path = Path(config)
+    if config in PRESETS:
+        text = resources.files("sheafed.config").joinpath("toml", f"{config}.toml").read_text()
+        return parse_experiment(tomllib.loads(text), overrides, origin=f"preset {config}")
+    if not path.exists():
+        raise ConfigError(
+            f"there is neither a file nor a preset named {str(config)!r}; presets are "
+            f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
+        )
     try:
         tables = tomllib.loads(path.read_text())
     except OSError as problem:
         raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
-    return parse(tables, overrides, origin=str(path))
+    return parse_experiment(tables, overrides, origin=str(path))
 
 
-def parse(
+def parse_experiment(
     tables: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "the config"
 ) -> Experiment:
-    """Check nested tables, after `table.key=value` overrides, and fill in the defaults."""
+    """Check nested tables, after `table.key=value` overrides, and fill in the defaults.
+
+    Args:
+        tables: as `tomllib` reads them.
+        overrides: as in `read_experiment`.
+        origin: where they come from, for errors.
+    """
     merged = _copy(tables)
     # Another method has other options: its name first, which drops those of the file's method.
     for override in sorted(overrides, key=lambda o: o.partition("=")[0].strip() != "method.name"):

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import Federation, build
-from sheafed.config.flops import costs
+from sheafed.config.federation import Federation, build_federation
+from sheafed.config.flops import step_flops
 from sheafed.datasets import label_counts, plot_label_distribution
 from sheafed.errors import ConfigError, RunExistsError
 from sheafed.training import Callback, Cluster, Network, train
@@ -45,9 +45,9 @@ def run_experiment(
     keep_freed_memory()
     here = None
     if cluster is not None:
-        here = cluster.place(costs(experiment) if cluster.rank == 0 else None)
+        here = cluster.place(step_flops(experiment) if cluster.rank == 0 else None)
         resume = resume or was_begun_here(out)
-    federation = build(experiment, here)
+    federation = build_federation(experiment, here)
     if cluster is None or cluster.rank == 0:
         _prepare_directory(experiment, federation, out, resume, cluster)
     options = experiment.training

@@ -10,7 +10,7 @@ from sheafed.options import reject_unknown_keys
 class Table(BaseModel):
     """A table of the file: unknown keys are errors, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

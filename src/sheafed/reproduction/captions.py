@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sheafed.config.federation import agent_names
 from sheafed.reproduction.plan import AccuracyPlan
 
 
@@ -16,7 +15,7 @@ def subtitle(plan: AccuracyPlan) -> str:
     """Return the line above the figure."""
     first = plan.experiment(plan.variant(plan.curves[0], plan.values[0]))
     return (
-        f"{plan.scale}: {len(agent_names(first))} agents, "
+        f"{plan.scale}: {len(first.model.agent_names())} agents, "
         f"{percent(first.data.train_fraction)} of the training data of {first.data.name}, "
         f"{first.training.epochs} epochs, {len(plan.seeds)} seeds"
     )
@@ -28,7 +27,7 @@ def description(plan: AccuracyPlan, samples: Sequence[int]) -> str:
     `samples` are the sorted numbers of training samples per agent.
     """
     first = plan.experiment(plan.variant(plan.curves[0], plan.values[0]))
-    data, training, names = first.data, first.training, agent_names(first)
+    data, training, names = first.data, first.training, first.model.agent_names()
     with_lambda = [curve.label for curve in plan.curves if plan.has_penalty(curve)]
     without_lambda = [curve.label for curve in plan.curves if not plan.has_penalty(curve)]
     beyond_paper = [curve.label for curve in plan.curves if curve.beyond_paper]

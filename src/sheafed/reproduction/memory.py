@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import Federation, build
-from sheafed.config.presets import read_experiment
+from sheafed.config.federation import Federation, build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.errors import InputError
 from sheafed.methods.sheaf_fmtl.method import edge_size
 from sheafed.reproduction.captions import percent
@@ -104,7 +104,7 @@ def reproduce(plan: MemoryPlan, out: Path) -> str:
     runner.check(trials)
     with runner:
         runner.run(trials)
-    federation = build(plan.experiment(trials[0].overrides))
+    federation = build_federation(plan.experiment(trials[0].overrides))
     sizes, edges = parameter_counts(federation), list(federation.graph.edges)
     summaries = [read_summary(trial, runs) for trial in trials if is_finished(trial, runs)]
     exchanges = max((summary["rounds"] for summary in summaries), default=0)

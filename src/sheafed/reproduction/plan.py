@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sheafed.config.experiment import Experiment
-from sheafed.config.presets import read_experiment
+from sheafed.config.reading import read_experiment
 from sheafed.sweep.results import Row
 from sheafed.sweep.trials import Overrides, Trial, applicable_keys, make_trials
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from sheafed.atomic_io import write_atomically
+from sheafed.config.agents import agent_specs
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import agent_specs, build
-from sheafed.config.presets import read_experiment
+from sheafed.config.federation import build_federation
+from sheafed.config.reading import read_experiment
 from sheafed.errors import ConfigError
 from sheafed.graphs import incoming, orient, outgoing
 from sheafed.methods import SheafFRL
@@ -167,7 +168,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     Bytes are those of tensors per round, without headers; decompositions, their operations and
     seconds are per update of all maps of the agent.
     """
-    federation = build(experiment)
+    federation = build_federation(experiment)
     method = experiment.method
     if not isinstance(method, SheafFRL) or not isinstance(method.pilots_per_round, int):
         raise ConfigError(

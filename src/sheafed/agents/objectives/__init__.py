@@ -1,8 +1,12 @@
 """Local objectives: functions of an agent and a batch that return a scalar loss."""
 
 from sheafed.agents.objectives.augmentations import Augmentation
-from sheafed.agents.objectives.autoencoding import Autoencoding, reconstruction_error
-from sheafed.agents.objectives.objective import Objective
+from sheafed.agents.objectives.autoencoding import (
+    Autoencoding,
+    AutoencodingOptions,
+    reconstruction_error,
+)
+from sheafed.agents.objectives.objective import Objective, ObjectiveOptions
 from sheafed.agents.objectives.online_probe import OnlineProbe
 from sheafed.agents.objectives.pseudo_labels import (
     UNLABELLED,
@@ -10,10 +14,15 @@ from sheafed.agents.objectives.pseudo_labels import (
     hide_labels,
     pseudo_label_loss,
 )
-from sheafed.agents.objectives.simclr import SimCLR, nt_xent
-from sheafed.agents.objectives.supervised import cross_entropy, soft_cross_entropy
+from sheafed.agents.objectives.simclr import SimCLR, SimCLROptions, nt_xent
+from sheafed.agents.objectives.supervised import (
+    CrossEntropyOptions,
+    cross_entropy,
+    soft_cross_entropy,
+)
 from sheafed.agents.objectives.vicreg import (
     VICReg,
+    VICRegOptions,
     covariance_term,
     invariance_term,
     variance_term,
@@ -23,11 +32,16 @@ __all__ = [
     "UNLABELLED",
     "Augmentation",
     "Autoencoding",
+    "AutoencodingOptions",
+    "CrossEntropyOptions",
     "Objective",
+    "ObjectiveOptions",
     "OnlineProbe",
     "PseudoLabels",
     "SimCLR",
+    "SimCLROptions",
     "VICReg",
+    "VICRegOptions",
     "covariance_term",
     "cross_entropy",
     "hide_labels",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from sheafed.errors import InputError, ShapeError
+from sheafed.errors import ShapeError
+from sheafed.options import Fraction, NotNegative, OneOf, options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -22,7 +23,7 @@ Augment = Callable[[Tensor], Tensor]
 """From inputs `(n, ...)` to augmented inputs of the same shape."""
 
 
-@dataclass(frozen=True)
+@options
 class Augmentation:
     """Rotate, shift, erase a part of and add noise to every image of `(n, c, h, w)` independently.
 
@@ -38,20 +39,19 @@ class Augmentation:
             shape.
     """
 
-    shift: float = 0.125
-    rotation: float = 10.0
-    erasing: float = 0.25
-    noise: float = 0.05
+    shift: Fraction = 0.125
+    rotation: Annotated[float, Field(ge=0, le=180, strict=True)] = 10.0
+    erasing: Fraction = 0.25
+    noise: NotNegative = 0.05
 
-    def __post_init__(self) -> None:
-        for name, most in (("shift", 1), ("rotation", 180), ("erasing", 1), ("noise", math.inf)):
-            value = getattr(self, name)
-            if not (0 <= value <= most and math.isfinite(value)):
-                raise InputError(f"{name} must be a number from 0 to {most}, got {value}")
+    @property
+    def needs_images(self) -> bool:
+        """Noise alone suits inputs of any shape."""
+        return bool(self.shift or self.rotation or self.erasing)
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        if (self.shift or self.rotation or self.erasing) and images.ndim != 4:
+        if self.needs_images and images.ndim != 4:
             raise ShapeError(
                 "only images (n, c, h, w) can be shifted, rotated or erased in part, got inputs of "
                 f"shape {tuple(images.shape)}; keep the images' shape and flatten them in the "
@@ -72,6 +72,10 @@ class Augmentation:
         if self.noise:
             images = images + self.noise * torch.randn_like(images)
         return images
+
+
+AnyAugmentation = Annotated[Augment, OneOf(Augmentation, Callable)]
+"""The type of options: `Augmentation` or a function of one's own."""
 
 
 def warp(images: Tensor, angles: Tensor, offsets: Tensor) -> Tensor:

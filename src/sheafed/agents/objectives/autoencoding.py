@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor, nn
 
+from sheafed import models
+from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.samples import Batch
 from sheafed.errors import ShapeError
+from sheafed.options import Count, options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -26,6 +31,21 @@ def reconstruction_error(reconstructed: Tensor, inputs: Tensor) -> Tensor:
             "output must have their shape"
         )
     return (reconstructed - inputs).square().mean()
+
+
+@options
+class AutoencodingOptions(ObjectiveOptions):
+    """Reconstruct the inputs from their latents.
+
+    Args:
+        widths: of the decoder's hidden layers.
+    """
+
+    name: Literal["autoencoding"] = field(default="autoencoding", kw_only=True, repr=False)
+    widths: tuple[Count, ...] = (64,)
+
+    def build(self, latent: int, inputs: Sequence[int]) -> Autoencoding:
+        return Autoencoding(models.decoder(latent, inputs, self.widths))
 
 
 class Autoencoding(nn.Module):

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from sheafed.agents.objectives.augmentations import Augment, Augmentation
+from sheafed.agents.objectives.augmentations import AnyAugmentation, Augment, Augmentation
+from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
-from sheafed.linalg.checks import check_fraction
+from sheafed.options import Fraction, NotNegative, options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
 UNLABELLED = -1
 """The target of a sample without a label."""
-
-WEAK = Augmentation(rotation=0, erasing=0, noise=0)
-STRONG = Augmentation(rotation=15, noise=0.1)
 
 
 def pseudo_label_loss(weak: Tensor, strong: Tensor, confidence: float) -> Tensor:
@@ -42,8 +42,8 @@ def pseudo_label_loss(weak: Tensor, strong: Tensor, confidence: float) -> Tensor
     return (losses * (certainty >= confidence)).sum() / max(1, len(weak))
 
 
-@dataclass(frozen=True)
-class PseudoLabels:
+@options
+class PseudoLabels(ObjectiveOptions):
     """Cross-entropy on labels, and on the head's own confident predictions where there are none.
 
     A sample without a label has the target `UNLABELLED`, -1. If the head's prediction for its weak
@@ -54,19 +54,33 @@ class PseudoLabels:
     Args:
         confidence: the least probability of a prediction that becomes a label.
         weight: of the loss on samples without labels.
-        weak: the augmentation for predictions, and for samples with labels.
-        strong: the augmentation that is trained with pseudo-labels.
+        augmentation: the strong one, that is trained with pseudo-labels.
+        weak: the one for predictions, and for samples with labels; by default the shift of
+            `augmentation` alone.
+        labelled: the fraction of its training labels that a config leaves to the agent (see
+            `hide_labels`), at least one of each class. In Python the targets say it.
     """
 
-    confidence: float = 0.95
-    weight: float = 1.0
-    weak: Augment = WEAK
-    strong: Augment = STRONG
+    needs_labels = True
+    name: Literal["pseudo-labels"] = field(default="pseudo-labels", kw_only=True, repr=False)
+    confidence: Fraction = 0.95
+    weight: NotNegative = 1.0
+    augmentation: AnyAugmentation = Augmentation(rotation=15, noise=0.1)
+    weak: AnyAugmentation | None = None
+    labelled: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.1
 
     def __post_init__(self) -> None:
-        check_fraction("confidence", self.confidence)
-        if not 0 <= self.weight < float("inf"):
-            raise InputError(f"the weight of pseudo-labels must be at least 0, got {self.weight}")
+        self._weak_augmentation()
+
+    def _weak_augmentation(self) -> Augment:
+        if self.weak is not None:
+            return self.weak
+        if isinstance(self.augmentation, Augmentation):
+            return Augmentation(self.augmentation.shift, rotation=0, erasing=0, noise=0)
+        raise InputError("with an augmentation of your own, give weak= too")
+
+    def build(self, latent: int, inputs: Sequence[int]) -> PseudoLabels:
+        return self
 
     def __call__(self, agent: Agent, batch: Batch) -> Tensor:
         # One pass over the whole batch, so that batch norm sees it all.
@@ -77,7 +91,8 @@ class PseudoLabels:
             )
         known = batch.targets != UNLABELLED
         unlabelled = batch.inputs[~known]
-        inputs = torch.cat([self.weak(batch.inputs), self.strong(unlabelled)])
+        weak_inputs = self._weak_augmentation()(batch.inputs)
+        inputs = torch.cat([weak_inputs, self.augmentation(unlabelled)])
         scores = agent.head(agent.encode(inputs))
         weak, strong = scores.split([len(known), len(unlabelled)])
         loss = self.weight * pseudo_label_loss(weak[~known], strong, self.confidence)

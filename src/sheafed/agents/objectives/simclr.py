@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from sheafed.agents.objectives.augmentations import Augment, Augmentation, encode_two_views
+from sheafed import models
+from sheafed.agents.objectives.augmentations import (
+    AnyAugmentation,
+    Augmentation,
+    encode_two_views,
+)
+from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.samples import Batch
-from sheafed.errors import InputError, ShapeError
+from sheafed.errors import ShapeError
+from sheafed.options import Count, Positive, options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -40,30 +50,42 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     return nn.functional.cross_entropy(others, partners)
 
 
-class SimCLR(nn.Module):
+@options
+class SimCLROptions(ObjectiveOptions):
     """Contrast two augmentations of an input with those of the other inputs of the batch.
 
-    >>> from sheafed.models import mlp
-    >>> objective = SimCLR(mlp((64, 32), inputs=(16,)))  # for latents of 16
+    Args:
+        widths: of the projector's layers.
+        temperature: the smaller, the more the most similar others count.
+        augmentation: a random augmentation of inputs, `Augmentation` or a function of your own.
+    """
+
+    name: Literal["simclr"] = field(default="simclr", kw_only=True, repr=False)
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (64, 32)
+    temperature: Positive = 0.5
+    augmentation: AnyAugmentation = Augmentation()
+
+    def build(self, latent: int, inputs: Sequence[int]) -> SimCLR:
+        return SimCLR(models.mlp(self.widths, inputs=(latent,)), self)
+
+
+class SimCLR(nn.Module):
+    """The SimCLR objective with a projector.
+
+    >>> objective = SimCLROptions(temperature=0.2).build(latent=16, inputs=(1, 8, 8))
 
     Args:
         projector: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((64, 32),
             inputs=(d,))`.
-        augment: a random augmentation of inputs; `Augmentation()` by default.
-        temperature: the smaller, the more the most similar others count.
+        options: all but `widths`, which are those of the projector that `SimCLROptions` builds.
     """
 
-    def __init__(
-        self, projector: nn.Module, augment: Augment | None = None, *, temperature: float = 0.5
-    ) -> None:
+    def __init__(self, projector: nn.Module, options: SimCLROptions | None = None) -> None:
         super().__init__()
-        if not 0 < temperature < float("inf"):
-            raise InputError(f"temperature must be positive, got {temperature}")
         self.projector = projector
-        self.augment = augment or Augmentation()
-        self.temperature = temperature
+        self.options = options or SimCLROptions()
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        views = encode_two_views(agent, self.augment, batch.inputs)
+        views = encode_two_views(agent, self.options.augmentation, batch.inputs)
         first, second = (self.projector(latents) for latents in views)
-        return nt_xent(first, second, self.temperature)
+        return nt_xent(first, second, self.options.temperature)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents.objectives.objective import Objective, ObjectiveOptions
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
+from sheafed.options import options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -25,6 +29,17 @@ def cross_entropy(agent: Agent, batch: Batch) -> Tensor:
     """
     head, targets = head_and_targets(agent, batch)
     return nn.functional.cross_entropy(head(agent.encode(batch.inputs)), targets)
+
+
+@options
+class CrossEntropyOptions(ObjectiveOptions):
+    """Train encoder and head by cross-entropy on labels."""
+
+    needs_labels = True
+    name: Literal["cross-entropy"] = field(default="cross-entropy", kw_only=True, repr=False)
+
+    def build(self, latent: int, inputs: Sequence[int]) -> Objective:
+        return cross_entropy
 
 
 def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:

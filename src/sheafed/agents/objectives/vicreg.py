@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from sheafed.agents.objectives.augmentations import Augment, Augmentation, encode_two_views
+from sheafed import models
+from sheafed.agents.objectives.augmentations import (
+    AnyAugmentation,
+    Augmentation,
+    encode_two_views,
+)
+from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.samples import Batch
 from sheafed.errors import ShapeError
+from sheafed.options import Count, NotNegative, options
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -49,11 +59,9 @@ def covariance_term(embeddings: Tensor) -> Tensor:
     return (covariance.square().sum() - covariance.diagonal().square().sum()) / d
 
 
-class VICReg(nn.Module):
+@options
+class VICRegOptions(ObjectiveOptions):
     r"""Make two augmentations of an input alike, while embeddings vary and decorrelate.
-
-    >>> from sheafed.models import mlp
-    >>> objective = VICReg(mlp((128, 128), inputs=(16,)))  # for latents of 16
 
     $\lambda s(Z, Z') + \frac\mu2 (v(Z) + v(Z')) + \nu (c(Z) + c(Z'))$ with the terms above: the
     authors' published code, where $s$ is averaged over coordinates and $v$ over the two
@@ -61,37 +69,49 @@ class VICReg(nn.Module):
     magnitude of others.
 
     Args:
-        expander: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((128, 128),
-            inputs=(d,))`. With `nn.Identity()` the latents themselves would have to be invariant
-            to the augmentation.
-        augment: a random augmentation of inputs; `Augmentation()` by default.
+        widths: of the expander's layers.
         invariance: $\lambda$.
         variance: $\mu$.
         covariance: $\nu$.
+        augmentation: a random augmentation of inputs, `Augmentation` or a function of your own.
     """
 
-    def __init__(
-        self,
-        expander: nn.Module,
-        augment: Augment | None = None,
-        *,
-        invariance: float = 1.0,
-        variance: float = 1.0,
-        covariance: float = 0.04,
-    ) -> None:
+    name: Literal["vicreg"] = field(default="vicreg", kw_only=True, repr=False)
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (128, 128)
+    invariance: NotNegative = 1.0
+    variance: NotNegative = 1.0
+    covariance: NotNegative = 0.04
+    augmentation: AnyAugmentation = Augmentation()
+
+    def build(self, latent: int, inputs: Sequence[int]) -> VICReg:
+        return VICReg(models.mlp(self.widths, inputs=(latent,)), self)
+
+
+class VICReg(nn.Module):
+    """The VICReg objective with an expander.
+
+    >>> objective = VICRegOptions(covariance=0.1).build(latent=16, inputs=(1, 8, 8))
+
+    Args:
+        expander: from latents `(n, d)` to embeddings, e.g. `sheafed.models.mlp((128, 128),
+            inputs=(d,))`. With `nn.Identity()` the latents themselves would have to be invariant
+            to the augmentation.
+        options: all but `widths`, which are those of the expander that `VICRegOptions` builds.
+    """
+
+    def __init__(self, expander: nn.Module, options: VICRegOptions | None = None) -> None:
         super().__init__()
         self.expander = expander
-        self.augment = augment or Augmentation()
-        self.weights = (invariance, variance, covariance)
+        self.options = options or VICRegOptions()
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
-        views = encode_two_views(agent, self.augment, batch.inputs)
+        views = encode_two_views(agent, self.options.augmentation, batch.inputs)
         first, second = (self.expander(latents) for latents in views)
-        invariance, variance, covariance = self.weights
+        weights = self.options
         return (
-            invariance * invariance_term(first, second)
-            + variance * (variance_term(first) + variance_term(second)) / 2
-            + covariance * (covariance_term(first) + covariance_term(second))
+            weights.invariance * invariance_term(first, second)
+            + weights.variance * (variance_term(first) + variance_term(second)) / 2
+            + weights.covariance * (covariance_term(first) + covariance_term(second))
         )
 
 

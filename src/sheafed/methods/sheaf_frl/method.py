@@ -19,7 +19,7 @@ from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.methods.sheaf_frl.penalty_weight import Constant, DualAscent, PenaltyWeight, WarmUp
 from sheafed.methods.whitening import SWBN, ZCA, NoWhitening
-from sheafed.options import PYTHON_ONLY, Count, NotNegative, OneOf, options
+from sheafed.options import Count, NotNegative, OneOf, PythonOnly, options
 from sheafed.pilots.policies import PilotPolicy
 
 
@@ -67,9 +67,7 @@ class SheafFRL:
     channel: Channel | None = None
     edge_dim: Count | None = None
     noise: GaussianNoise | None = None
-    solver: Annotated[Solver, PYTHON_ONLY] = field(
-        default_factory=SharedSolver, repr=False, compare=False
-    )
+    solver: PythonOnly[Solver] = field(default_factory=SharedSolver, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.privacy == "strict" and isinstance(self.maps, IdentityMaps):
