@@ -1,7 +1,7 @@
-"""What MkDocs adds to the Markdown of this folder when it builds the site (see mkdocs.yml).
+"""What MkDocs adds to the Markdown of `docs` when it builds the site (see mkdocs.yml).
 
 - A page per public package, rendered from docstrings; tables of commands and of config keys.
-- Files outside this folder that pages link to: examples, CONTRIBUTING.md, CHANGELOG.md.
+- Files outside `docs` that pages link to: examples, CONTRIBUTING.md, CHANGELOG.md.
 - Mathematics as MathML, so that pages need no script and no network.
 """
 
@@ -10,27 +10,24 @@ from __future__ import annotations
 import html
 import importlib
 import inspect
-import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import typer
+from config_reference import config_keys, markdown_table
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from pydantic import TypeAdapter
 
 import sheafed
 from sheafed.cli import app
-from sheafed.config.experiment import Experiment
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGES = [
     "agents",
     "agents.objectives",
@@ -105,7 +102,8 @@ def _home(module: ModuleType, name: str) -> str:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     for name, build in GENERATED.items():
-        markdown = markdown.replace(f"<!-- {name} -->", build())
+        if (marker := f"<!-- {name} -->") in markdown:
+            markdown = markdown.replace(marker, build())
     here = {site: source for source, site in MOVED.items()}.get(
         page.file.src_uri, f"docs/{page.file.src_uri}"
     )
@@ -149,11 +147,6 @@ def _first_line(thing: Any) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0].replace("|", r"\|")
 
 
-def _table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def python_names() -> str:
     """List what `import sheafed` offers, and the public packages."""
     modules = {name: importlib.import_module(f"sheafed.{name}") for name in PACKAGES}
@@ -166,7 +159,7 @@ def python_names() -> str:
         [f"[`sheafed.{name}`](api/{name}.md)", _first_line(module)]
         for name, module in modules.items()
     ]
-    return _table(["name", ""], rows) + "\n" + _table(["package", ""], packages)
+    return markdown_table(["name", ""], rows) + "\n" + markdown_table(["package", ""], packages)
 
 
 def commands() -> str:
@@ -189,95 +182,10 @@ def commands() -> str:
             default = "" if parameter.default in (None, False) else f"`{parameter.default}`"
             text = (parameter.help or "").replace("|", r"\|")
             rows.append([f"`{shown}`", text, "required" if parameter.required else default])
-        parts.append(_table(["argument or option", "", "default"], rows))
+        parts.append(markdown_table(["argument or option", "", "default"], rows))
 
     describe(typer.main.get_command(app), "sheafed")
     return "\n".join(parts)
-
-
-def config_keys() -> str:
-    """Describe every table of a config, in the order in which they refer to each other."""
-    schema = TypeAdapter(Experiment).json_schema()
-    titles: dict[str, str] = {}
-    sections: list[str] = []
-
-    def tables(node: Any, path: str) -> Iterator[tuple[str, str]]:
-        """Find the tables that a value may be: their definitions, and how a file writes them."""
-        if "$ref" in node:
-            name = node["$ref"].rpartition("/")[2]
-            tag = _tag(schema["$defs"][name])
-            yield name, f"[{path}] {tag[0]} = {tag[1]}" if tag else f"[{path}]"
-        inner = [*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())]
-        if "items" in node:
-            path = f"[{path}]"
-            inner.append(node["items"])
-        if isinstance(node.get("additionalProperties"), dict):
-            path += ".NAME"
-            inner.append(node["additionalProperties"])
-        for part in inner:
-            yield from tables(part, path)
-
-    def describe(table: Any, path: str) -> None:
-        rows, deeper = [], []
-        for key, value in table.get("properties", {}).items():
-            if "const" in value:
-                continue  # the tag, which the heading shows
-            full = f"{path}.{key}".lstrip(".")
-            for name, title in tables(value, full):
-                if name not in titles:
-                    titles[name] = title
-                    deeper.append((name, full))
-            given = value.get("default")
-            default = "" if given is None or isinstance(given, dict) else f"`{json.dumps(given)}`"
-            if key in table.get("required", ()):
-                default = "required"
-            text = " ".join(value.get("description", "").split()).replace("|", r"\|")
-            rows.append([f"`{key}`", _type(value, schema["$defs"]), default, text])
-        if rows:
-            sections.append(_table(["key", "value", "default", ""], rows))
-        for name, full in deeper:
-            definition = schema["$defs"][name]
-            text = inspect.cleandoc(definition.get("description", ""))
-            sections.append(f"## `{titles[name]}` {{ #{name} }}\n\n{text}\n")
-            describe(definition, full)
-
-    describe(schema, "")
-    return "\n".join(sections)
-
-
-def _tag(definition: Any) -> tuple[str, str] | None:
-    """Find the key whose value chooses this table among others."""
-    for key, value in definition.get("properties", {}).items():
-        if "const" in value:
-            return key, json.dumps(value["const"])
-    return None
-
-
-def _type(node: Any, definitions: Any) -> str:
-    if "$ref" in node:
-        name = node["$ref"].rpartition("/")[2]
-        tag = _tag(definitions[name])
-        return f"[{f'`{tag[1]}`' if tag else 'table'}](#{name})"
-    for union in ("anyOf", "oneOf", "allOf"):
-        if union in node:
-            parts = [_type(part, definitions) for part in node[union] if part.get("type") != "null"]
-            return ", ".join(dict.fromkeys(parts))
-    if "enum" in node or "const" in node:
-        return ", ".join(
-            f"`{json.dumps(value)}`" for value in node.get("enum", [node.get("const")])
-        )
-    kind = str(node.get("type", "any"))
-    if kind == "array":
-        inner = node.get("items") or (node.get("prefixItems") or [{}])[0]
-        return f"list of {_type(inner, definitions)}"
-    bounds = (
-        ("minimum", "≥"),
-        ("exclusiveMinimum", ">"),
-        ("maximum", "≤"),
-        ("exclusiveMaximum", "<"),
-    )
-    limits = [f"{sign} {node[key]:g}" for key, sign in bounds if key in node]
-    return " ".join([{"object": "table"}.get(kind, kind), ", ".join(limits)]).strip()
 
 
 GENERATED = {"python names": python_names, "commands": commands, "config keys": config_keys}
