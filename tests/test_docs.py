@@ -1,0 +1,185 @@
+"""README and docs: links resolve, names exist, commands parse, snippets run, the site builds."""
+
+import ast
+import importlib.util
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer
+from torch import nn
+
+from sheafed.cli import app
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LATE = {"sheafed.models.adapters"}  # public, but its imports are slow
+LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def snippets(path, language):
+    return [code for found, code in FENCE.findall(path.read_text()) if found == language]
+
+
+def prose(path):
+    return FENCE.sub("", path.read_text())
+
+
+def anchors(path):
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose(path)))
+    return {heading.strip().replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_relative_links_resolve(page):
+    for link in LINK.findall(prose(page)):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_readme_is_short_and_starts_with_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 700
+    assert {"make demo", "make test"} <= set(re.findall(r"make \w+", text[:1000]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_parse(page):
+    """Every `sheafed` command that is shown has a subcommand and flags that exist."""
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^ {4}(?:torchrun .*-m )?(sheafed .*)$", text, re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            words = words[1:]
+            assert words, line
+            assert words[0] in command.commands, line
+            command = command.commands[words[0]]
+        command.make_context(command.name, words[1:])
+
+
+def imports(code):
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=named)
+def test_imports_are_public(page):
+    """Docs and examples import from `sheafed` or one level below, and only what is exported."""
+    codes = [page.read_text()] if page.suffix == ".py" else snippets(page, "python")
+    for code in codes:
+        for module in imports(code):
+            assert not module.startswith("sheafed") or module.count(".") <= 1, module
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sheafed"):
+                home = importlib.import_module(node.module)
+                public = getattr(home, "__all__", dir(home))
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    assert alias.name in public or name in LATE or is_package(name), name
+
+
+def is_package(name):
+    return name.count(".") == 1 and importlib.util.find_spec(name) is not None
+
+
+def data(sizes=(48, 16)):
+    def sample(n):
+        return torch.randn(n, 6), torch.arange(n) % 3
+
+    return dict(zip(("train", "test"), map(sample, sizes), strict=True))
+
+
+def test_readme_snippets_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    train, align = (
+        code.replace("epochs=60", "epochs=1") for code in snippets(ROOT / "README.md", "python")
+    )
+    stand_ins = {f"encoder_{k}": nn.Linear(6, d) for k, d in zip("abc", (4, 5, 3), strict=True)}
+    stand_ins |= {f"head_{k}": nn.Linear(d, 3) for k, d in zip("abc", (4, 5, 3), strict=True)}
+    (x, y), (x_test, y_test) = data().values()
+    stand_ins |= {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "z": torch.randn(7, 5)}
+    stand_ins |= {"oslo_data": data(), "turin_data": data(), "pilots": torch.randn(64, 6)}
+    exec(train, stand_ins)
+    assert stand_ins["received"].shape == (7, 3)
+    generator = np.random.default_rng(0)
+    latents = {
+        name: generator.normal(size=(200, d)) for name, d in zip("abc", (8, 4, 6), strict=True)
+    }
+    latents["z_oslo"] = generator.normal(size=(5, 4))
+    exec(align, latents)
+    assert latents["received"].shape == (5, 6)
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "tutorial").glob("*.md")), ids=named)
+def test_tutorials_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(snippets(page, "python")).replace("epochs=20", "epochs=2"), {})
+    assert capsys.readouterr().out
+
+
+def test_notation_names_exist():
+    """Every `sheafed...` in the table of symbols is a module, an attribute or an option."""
+    names = re.findall(r"`(sheafed[\w.]*)`", (DOCS / "reference" / "notation.md").read_text())
+    assert len(names) > 30
+    missing = [name for name in names if not resolves(name)]
+    assert missing == []
+
+
+def resolves(name):
+    try:
+        importlib.import_module(name)
+        return True
+    except ModuleNotFoundError:
+        owner_name, _, last = name.rpartition(".")
+    owner = importlib.import_module("sheafed")
+    for part in owner_name.split(".")[1:]:
+        try:
+            owner = getattr(owner, part)
+        except AttributeError:
+            owner = importlib.import_module(f"{owner.__name__}.{part}")
+    if hasattr(owner, last):
+        return True
+    if not inspect.isclass(owner):
+        return False
+    declared = {key for cls in owner.__mro__ for key in getattr(cls, "__annotations__", {})}
+    options = set(inspect.signature(owner).parameters)
+    return last in declared | options or re.search(
+        rf"self\.{last}\b.* = ", inspect.getsource(owner)
+    )
+
+
+@pytest.mark.filterwarnings("default")  # those of MkDocs and its plugins are not ours
+def test_site_builds_without_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    build = importlib.import_module("mkdocs.commands.build")
+    config = importlib.import_module("mkdocs.config")
+    build.build(config.load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path)))
+    pages = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "reference/api/linalg.html", "contributing.html"} <= pages
+    page = (tmp_path / "reference" / "api" / "linalg.html").read_text()
+    assert "sheafed.linalg.procrustes" in page
+    assert "<math" in page
+    everything = "".join(path.read_text() for path in tmp_path.rglob("*.html"))
+    assert "arithmatex" not in everything
+    assert "fonts.googleapis.com" not in everything
+    assert "--join-timeout" in everything
+    assert "max_grad_norm" in (tmp_path / "reference" / "configuration.html").read_text()
