@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import typer
 from torch import nn
 
 from sheafed.cli import app
+from sheafed.config import PRESETS, parse_experiment, read_experiment
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -57,19 +59,38 @@ def test_readme_is_short_and_starts_with_the_two_commands():
     assert {"make demo", "make test"} <= set(re.findall(r"make \w+", text[:1000]))
 
 
+def subcommands(command, path=()):
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from subcommands(inner, (*path, name))
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+COMMANDS = dict(subcommands(typer.main.get_command(app)))
+TORCHRUN = {"--local-addr", "--nnodes", "--rdzv-conf", "--rdzv-endpoint"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_commands_parse(page):
-    """Every `sheafed` command that is shown has a subcommand and flags that exist."""
+def test_commands_and_flags_exist(page):
+    """Every `sheafed` command that is shown parses, and what it overrides is a key."""
     text = page.read_text().replace("\\\n", " ")
-    for line in re.findall(r"^ {4}(?:torchrun .*-m )?(sheafed .*)$", text, re.MULTILINE):
+    for line in re.findall(r"^ {4}(?:torchrun .*-m )?sheafed (.*)$", text, re.MULTILINE):
         words = shlex.split(line, comments=True)
-        command = typer.main.get_command(app)
-        while hasattr(command, "commands"):
-            words = words[1:]
-            assert words, line
-            assert words[0] in command.commands, line
-            command = command.commands[words[0]]
-        command.make_context(command.name, words[1:])
+        path = next(p for p in (tuple(words[:2]), tuple(words[:1])) if p in COMMANDS)
+        context = COMMANDS[path].make_context(path[-1], words[len(path) :])
+        overrides = context.params.get("overrides") or []
+        if context.params.get("config") in PRESETS:
+            read_experiment(context.params["config"], overrides)
+        else:
+            parse_experiment({}, overrides)
+    ours = {name for command in COMMANDS.values() for p in command.params for name in p.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", text)) <= ours | TORCHRUN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_configs_are_valid(page):
+    for table in snippets(page, "toml"):
+        parse_experiment(tomllib.loads(table))
 
 
 def imports(code):
@@ -98,6 +119,38 @@ def test_imports_are_public(page):
 
 def is_package(name):
     return name.count(".") == 1 and importlib.util.find_spec(name) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_calls_fit_their_signatures(page):
+    """Snippets that need data of the reader's own do not run; their calls are at least possible."""
+    tree = ast.parse("\n".join(snippets(page, "python")))
+    known = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sheafed"):
+            known |= {alias.name: imported(node.module, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import) and node.names[0].name == "sheafed":
+            known["sheafed"] = importlib.import_module("sheafed")
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        called = find(call.func, known)
+        if called is not None:
+            options = {keyword.arg: None for keyword in call.keywords}
+            inspect.signature(called).bind(*[None] * len(call.args), **options)
+
+
+def imported(module, name):
+    found = getattr(importlib.import_module(module), name, None)
+    return found or importlib.import_module(f"{module}.{name}")
+
+
+def find(expression, known):
+    """Return what a dotted name of a snippet stands for, if it is ours."""
+    if isinstance(expression, ast.Name):
+        return known.get(expression.id)
+    if isinstance(expression, ast.Attribute):
+        owner = find(expression.value, known)
+        return None if owner is None else getattr(owner, expression.attr)
+    return None
 
 
 def data(sizes=(48, 16)):
@@ -181,5 +234,5 @@ def test_site_builds_without_a_warning(tmp_path, monkeypatch):
     everything = "".join(path.read_text() for path in tmp_path.rglob("*.html"))
     assert "arithmatex" not in everything
     assert "fonts.googleapis.com" not in everything
-    assert "--join-timeout" in everything
+    assert "--join-timeout" in (tmp_path / "reference" / "command-line.html").read_text()
     assert "max_grad_norm" in (tmp_path / "reference" / "configuration.html").read_text()
