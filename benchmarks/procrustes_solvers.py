@@ -1,6 +1,6 @@
 """Compare ways to solve the Procrustes problems of a training, interleaved on one thread.
 
-python benchmarks/procrustes_solvers.py --repeats 10
+python benchmarks/shared_solvers.py --repeats 10
 """
 
 import argparse

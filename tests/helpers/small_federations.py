@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sheafed import Agent, PilotSet, SheafFRL
 from sheafed.methods.node import Method, Node, NodeContext
-from sheafed.methods.procrustes_solver import solve
+from sheafed.methods.shared_solver import solve
 from sheafed.seeds import derive
 from sheafed.transport import LocalTransport, decode
 from sheafed.transport.message import Message

@@ -12,7 +12,7 @@ from sheafed import Distillation, MapPolicy, SheafFRL, train
 from sheafed.errors import HandshakeError, InputError, UndeterminedMapWarning
 from sheafed.methods import DualAscent, IdentityMaps
 from sheafed.methods.handshake import finish_handshake, hello_messages
-from sheafed.methods.procrustes_solver import solve
+from sheafed.methods.shared_solver import solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint, compressed_endpoint
 from sheafed.seeds import secret_stream
 from tests.helpers.rounds import handshake, misalignments

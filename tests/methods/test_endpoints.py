@@ -23,7 +23,7 @@ from sheafed.methods.endpoints import (
     strict_endpoint,
 )
 from sheafed.methods.node import Node
-from sheafed.methods.procrustes_solver import SharedSolver, solve
+from sheafed.methods.shared_solver import SharedSolver, solve
 from sheafed.seeds import secret_stream
 from sheafed.transport import decode, encode
 from sheafed.transport.message import Message
@@ -415,7 +415,7 @@ def test_the_shared_solver_gives_what_solve_gives_and_solves_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counting = CountingSolver()
-    monkeypatch.setattr("sheafed.methods.procrustes_solver.solve", counting)
+    monkeypatch.setattr("sheafed.methods.shared_solver.solve", counting)
     shared, previous = SharedSolver(), torch.eye(9, 5)
     problems = [normal(seed, 9, 5) for seed in range(6)]
     for m in problems:
@@ -459,7 +459,7 @@ def test_sharing_changes_nothing_and_keeps_nothing(
     dims: tuple[int, ...], privacy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = CountingSolver()
-    monkeypatch.setattr("sheafed.methods.procrustes_solver.solve", counting)
+    monkeypatch.setattr("sheafed.methods.shared_solver.solve", counting)
     found = []
     for solver in (SharedSolver(), solve):
         agents = [agent(name, d) for name, d in zip("abc", dims, strict=True)]

@@ -9,7 +9,7 @@ from sheafed.bench.measurement import Measurement, interleaved, ratio
 from sheafed.bench.networks import zoo
 from sheafed.errors import BenchError
 from sheafed.methods import SheafFRL
-from sheafed.methods.procrustes_solver import SharedSolver
+from sheafed.methods.shared_solver import SharedSolver
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 
 WARM_UP = 6

@@ -37,7 +37,7 @@ LocalObjective = Annotated[
 
 
 class Data(Table):
-    """Which samples there are and who holds them."""
+    """The data set, and how it is divided among the agents."""
 
     name: str = "digits"
     """A name that `sheafed data list` shows, or a folder of images, one subfolder per class."""
@@ -66,7 +66,7 @@ class Data(Table):
         return self
 
 
-class AgentSpec(Table):
+class AgentTable(Table):
     """One agent: `[[model.agents]]`."""
 
     name: str = Field(min_length=1)
@@ -96,7 +96,7 @@ class Model(Table):
     """The latent size of the pair."""
     members: tuple[str, ...] = ()
     """Which agents of the family take part; all by default."""
-    agents: tuple[AgentSpec, ...] = ()
+    agents: tuple[AgentTable, ...] = ()
     objective: LocalObjective = CrossEntropyOptions()
     """What agents learn by. One that needs no labels trains encoders alone; heads learn the labels
     beside it."""
@@ -164,7 +164,7 @@ class Model(Table):
 
 
 class Graph(Table):
-    """Who talks to whom."""
+    """The edges between the agents."""
 
     kind: Literal["class-overlap", "complete", "ring", "line", "star", "erdos-renyi", "edges"] = (
         "class-overlap"

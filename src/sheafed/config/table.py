@@ -1,4 +1,4 @@
-"""What every table of an experiment is made of."""
+"""The base class of the tables of an experiment."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
 from sheafed.methods.node import ROUND, Method, Node, NodeContext
 from sheafed.methods.noncooperative import NonCooperative
-from sheafed.methods.post_hoc import PostHocNode
+from sheafed.methods.post_hoc_node import PostHocNode
 from sheafed.methods.sheaf_fmtl.method import SheafFMTL
 from sheafed.methods.sheaf_frl.distillation import Distillation
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise

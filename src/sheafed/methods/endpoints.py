@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafed.methods.procrustes_solver import Solver
+from sheafed.methods.shared_solver import Solver
 
 
 class EdgeEndpoint(Protocol):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sheafed.errors import InputError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.options import NotNegative, OneOf, Positive, options
 from sheafed.pilots.policies import PilotPolicy, as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec

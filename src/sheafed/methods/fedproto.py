@@ -14,7 +14,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from sheafed.methods.node import NodeContext, latent_dtype
-from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,

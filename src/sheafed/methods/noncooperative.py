@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from sheafed.methods.node import NodeContext
-from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.options import options
 from sheafed.transport.message import Message
 

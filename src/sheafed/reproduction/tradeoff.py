@@ -23,7 +23,7 @@ from sheafed.errors import ConfigError
 from sheafed.graphs import incoming, orient, outgoing
 from sheafed.methods import SheafFRL
 from sheafed.methods.node import ROUND, Node, NodeContext
-from sheafed.methods.procrustes_solver import solve
+from sheafed.methods.shared_solver import solve
 from sheafed.reproduction import tradeoff_tables
 from sheafed.reproduction.figures import write_files
 from sheafed.reproduction.shift import SMALL

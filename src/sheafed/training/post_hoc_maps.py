@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from sheafed.methods.node import ALIGNMENT, Node
-from sheafed.methods.post_hoc import PostHocNode
+from sheafed.methods.post_hoc_node import PostHocNode
 from sheafed.transport import WaitPolicy
 
 if TYPE_CHECKING:

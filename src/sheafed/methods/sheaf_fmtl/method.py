@@ -30,7 +30,7 @@ from torch import Tensor
 
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods.node import ROUND, NodeContext, latent_dtype
-from sheafed.methods.post_hoc import PostHocNode, PostHocOptions
+from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.methods.sheaf_fmtl.low_rank_maps import HadamardStart, StackedMaps
 from sheafed.options import Count, NotNegative, Positive, options
 from sheafed.seeds import generator

@@ -33,7 +33,7 @@ import numpy as np
 from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint, TransportEndpoint, random_isometry
-from sheafed.methods.procrustes_solver import Solver
+from sheafed.methods.shared_solver import Solver
 
 
 class CompressedEndpoint(TransportEndpoint):

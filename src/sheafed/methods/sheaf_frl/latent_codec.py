@@ -1,4 +1,4 @@
-r"""The precision in which latents and class probabilities are sent.
+r"""Quantisation of the latents and class probabilities in messages.
 
 `none` sends them as they are. `float16` rounds: each value is off by at most $2^{-11}$ of itself.
 `int8` sends a whole number from -127 to 127 per value and a scale per pilot: each value is

@@ -1,4 +1,4 @@
-"""When restriction maps are refitted, and from what."""
+"""The option `maps`: when restriction maps are refitted, and from what."""
 
 from dataclasses import field
 from typing import ClassVar, Literal

@@ -1,4 +1,4 @@
-"""The updates of one agent's maps: in which rounds, and from which cross-covariances."""
+"""The option `maps` at work: the updates of one agent's maps, round by round."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.methods.node import NodeContext
-from sheafed.methods.procrustes_solver import SharedSolver, Solver
+from sheafed.methods.shared_solver import SharedSolver, Solver
 from sheafed.methods.sheaf_frl.distillation import Distillation
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
 from sheafed.methods.sheaf_frl.latent_codec import Quantisation

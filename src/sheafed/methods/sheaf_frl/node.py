@@ -19,11 +19,11 @@ from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint, endpoint_state, load_endpoint_state
 from sheafed.methods.node import ROUND, NodeContext, count_classes, latent_dtype
 from sheafed.methods.sheaf_frl.distillation import check_same_classes, predict_proba
-from sheafed.methods.sheaf_frl.endpoints import make_endpoint, warn_if_undetermined
 from sheafed.methods.sheaf_frl.gaussian_noise import released
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
 from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
+from sheafed.methods.sheaf_frl.make_endpoint import make_endpoint, warn_if_undetermined
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
 from sheafed.methods.sheaf_frl.map_updates import MapUpdates
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty

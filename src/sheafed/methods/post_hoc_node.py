@@ -14,7 +14,7 @@ from sheafed.linalg.running_zca import RunningZCA
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ALIGNMENT, NodeContext, latent_dtype
-from sheafed.methods.procrustes_solver import solve
+from sheafed.methods.shared_solver import solve
 from sheafed.options import Fraction, options
 from sheafed.transport.message import Message, TensorSpec
 

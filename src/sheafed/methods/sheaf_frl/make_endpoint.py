@@ -16,7 +16,7 @@ from sheafed.methods.endpoints import (
     strict_endpoint,
 )
 from sheafed.methods.node import NodeContext, latent_dtype
-from sheafed.methods.procrustes_solver import SharedSolver, solve
+from sheafed.methods.shared_solver import SharedSolver, solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import compressed_endpoint
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
 from sheafed.methods.whitening import NoWhitening
