@@ -1,9 +1,12 @@
 """The benchmarks measure what they describe; speed itself is not asserted."""
 
+import os
+
 import pytest
 import torch
 
-from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench import measurement
+from sheafed.bench.measurement import Measurement, fresh_processes, interleaved, ratio
 from sheafed.bench.networks import ring_of_small_agents, zoo
 from sheafed.bench.rounds import bare_loop, plain_loop
 from sheafed.methods import NonCooperative, SheafFRL
@@ -26,6 +29,13 @@ def test_tasks_take_turns_and_warm_up_is_not_counted() -> None:
     assert "".join(calls) == "ab" * 5
     assert [len(times) for times in seconds.values()] == [3, 3]
     assert ratio({"a": [1.0, 2.0, 9.0], "b": [1.0, 1.0, 1.0]}, "a", "b") == 2.0
+
+
+def test_every_task_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurement, "PRELOADED", ["torch"])
+    with fresh_processes(1) as pool:
+        running = [pool.submit(os.getpid) for _ in range(2)]
+        assert len({os.getpid(), *(task.result() for task in running)}) == 3
 
 
 def test_the_zoo_is_that_of_the_paper() -> None:
