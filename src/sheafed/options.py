@@ -63,7 +63,9 @@ WORDING = {
     "a valid number": "a number",
     "a valid integer": "an integer",
     "a valid boolean": "true or false",
+    r"a (valid )?dictionary or (an )?instance of \w+": "a table",
 }
+"""From pydantic's words to ours, as regular expressions."""
 
 _BEFORE: Any = model_validator(mode="before")
 C = TypeVar("C", bound=type)
@@ -89,7 +91,11 @@ def options(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 
         @wraps(checked_init)
         def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = signature.bind(*args, **kwargs).arguments
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as problem:
+                names = ", ".join(f.name for f in fields(made) if f.name not in TAGS)
+                raise TypeError(f"{made.__name__}: {problem}; options: {names}") from None
             try:
                 checked_init(self, **given)
             except ValidationError as problem:
@@ -156,7 +162,7 @@ class OneOf:
     def _choose(self, value: Any) -> str | None:
         if isinstance(value, Mapping) and self.tables:
             tag = value.get(self.key, self.default and tag_of(self.default))
-            return tag if tag in self.tags else None
+            return tag if isinstance(tag, str) and tag in self.tags else None
         for tag, table in self.tags.items():
             if isinstance(value, table):
                 return tag
@@ -266,7 +272,7 @@ def _path(location: Sequence[int | str], given: Any) -> str:
 
 def _reword(message: str) -> str:
     for theirs, ours in WORDING.items():
-        message = message.replace(theirs, ours)
+        message = re.sub(theirs, ours, message)
     return message
 
 

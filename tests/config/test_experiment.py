@@ -60,6 +60,9 @@ def test_overrides_do_not_change_what_was_given():
         ("seed=true", "seed must be an integer, got True"),
         ("training.epochs='3'", "training.epochs must be an integer, got '3'"),
         ("training.oracle=1", "training.oracle must be true or false, got 1"),
+        ("method.noise=3", "method.noise must be a table, got 3"),
+        ("data=3", "data must be a table, got 3"),
+        ("method.name=[1]", r"method.name must be .* got \[1\]"),
         ("method.solver=1", "unknown key method.solver; allowed keys"),
         (
             "method.whitening=zcaa",

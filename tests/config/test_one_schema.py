@@ -120,6 +120,13 @@ def test_the_reference_says_of_every_key_what_the_docstring_says() -> None:
             assert name == "solver" or properties[name]["description"] == text
 
 
+def test_every_key_of_a_config_is_described() -> None:
+    schema = TypeAdapter(Experiment).json_schema()
+    for table in (schema, *schema["$defs"].values()):
+        for name, key in table["properties"].items():
+            assert "const" in key or key.get("description"), (table["title"], name)
+
+
 def test_a_preset_says_where_it_deviates() -> None:
     assert SheafFRL() == parse_experiment({}).method == Experiment().method
     digits = read_experiment("digits").method

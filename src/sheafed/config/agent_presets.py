@@ -1,4 +1,4 @@
-"""The families of agents that a config can name."""
+"""Families of agents that a config can choose by name."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ FIVE = {
     "dee": AgentSpec((64, 16), (32,), 0.1, (2, 3, 4, 5, 6), kind="mlp"),
     "eli": AgentSpec((8, 28), (32,), 0.1, (5, 6, 7, 8, 9)),
 }
-"""Small agents, convolutional and not, for 8x8 digits."""
+"""Small CNNs and MLPs for 8x8 digits."""
 
 
 def family(name: Literal["five", "pair", "fifteen"], bottleneck: int) -> dict[str, AgentSpec]:

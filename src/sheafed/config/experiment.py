@@ -37,27 +37,29 @@ LocalObjective = Annotated[
 
 
 class Data(Table):
-    """The data set, and how it is divided among the agents."""
+    """The data set, and how it is divided into pilots and the agents' samples."""
 
     name: str = "digits"
     """A name that `sheafed data list` shows, or a folder of images, one subfolder per class."""
     partition: Literal["label-shift", "iid", "dirichlet", "pathological", "shards"] = "label-shift"
+    """How samples are divided among the agents, see `sheafed.datasets.partitions`."""
     shift: Fraction = 0.7
-    """Label shift: s of eq. local-distribution-shift."""
+    """Label shift: s of eq. local-distribution-shift, from 0, all agents alike, to 1, only
+    target classes."""
     concentration: Positive = 0.5
-    """Dirichlet: small is skewed."""
+    """Dirichlet: the smaller, the more skewed."""
     classes_per_agent: Count = 2
-    """Pathological: how many classes an agent sees."""
+    """Pathological: the number of classes of each agent."""
     shards_per_agent: Count = 2
-    """Shards: how many an agent is dealt."""
+    """Shards: the number of shards of each agent."""
     pilot_fraction: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """The fraction of all samples that is held out, unlabelled, as pilots."""
     pilot_classes: Literal["common", "all"] = "common"
-    """Whether pilots keep to classes that every agent observes, as in the paper."""
+    """Of which classes pilots are: those that every agent observes, as in the paper, or all."""
     train_fraction: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     """The fraction of each agent's training samples that is used."""
     split: tuple[Positive, Positive, Positive] = (0.8, 0.1, 0.1)
-    """Training, validation and test, keeping each agent's mixture of labels."""
+    """The fractions of training, validation and test samples, stratified by label."""
 
     @model_validator(mode="after")
     def _split_sums_to_one(self) -> Data:
@@ -67,49 +69,53 @@ class Data(Table):
 
 
 class AgentTable(Table):
-    """One agent: `[[model.agents]]`."""
+    """One agent."""
 
-    name: str = Field(min_length=1)
+    name: Annotated[str, Field(min_length=1)]
+    """Unique in the network."""
     encoder: Literal["cnn", "mlp"] = "cnn"
+    """Blocks of convolutions, or of linear layers."""
     widths: Annotated[tuple[Count, ...], Field(min_length=1)]
     """Of the encoder's blocks; the last is the latent size."""
     head: tuple[Count, ...] = ()
-    """Hidden widths of the classifier."""
+    """Widths of the classifier's hidden layers."""
     dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
+    """The probability of dropout in the head."""
     target_classes: tuple[Integer, ...] | None = None
-    """Target classes; all by default."""
+    """The classes that the agent mostly observes under label shift; by default all."""
     objective: LocalObjective | None = None
-    """What it learns by; that of `[model]` by default."""
+    """By default that of `[model]`."""
     labels: Switch = True
     """Without labels an agent has no head and can only send; its objective must need none."""
     modality: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
-    """What the agent sees of an image, see `sheafed.datasets.modalities`."""
+    """The form in which the agent gets an image, see `sheafed.datasets.modalities`."""
 
 
 class Model(Table):
-    """Who the agents are: a named family, or your own list."""
+    """The agents: a family by its name, or a list of your own."""
 
     family: Literal["five", "pair", "fifteen"] = "five"
     """`five` small agents for digits; the paper's `pair` (tab:bottleneck_models) and its
-    `fifteen` (tab:agent_zoo). Ignored when `agents` are given."""
+    `fifteen` (tab:agent_zoo). Not used if `agents` are given."""
     bottleneck: Literal[16, 32, 64, 128, 256, 512] = 64
     """The latent size of the pair."""
     members: tuple[str, ...] = ()
-    """Which agents of the family take part; all by default."""
+    """The agents of the family that take part; by default all."""
     agents: tuple[AgentTable, ...] = ()
+    """Your own agents, `[[model.agents]]`."""
     objective: LocalObjective = CrossEntropyOptions()
-    """What agents learn by. One that needs no labels trains encoders alone; heads learn the labels
-    beside it."""
+    """The objective of all agents, by its name or as a table. With one that needs no labels, heads
+    are trained with the labels apart from it, and no label reaches an encoder."""
     objectives: dict[str, LocalObjective] = Field(default_factory=dict)
-    """Those of some agents of the family, by name."""
+    """The objectives of single agents of the family, by their names."""
     unlabelled: tuple[str, ...] = ()
-    """The agents of the family that have no labels, as `labels = false` does for your own."""
+    """The agents of the family that have no labels, as `labels = false` for your own."""
 
     @field_validator("members")
     @classmethod
     def _are_of_the_family(cls, members: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if not {"family", "bottleneck"} <= set(info.data):
-            return members  # what is wrong is told already
+            return members  # there is another error already
         names = list(family(info.data["family"], info.data["bottleneck"]))
         if len(set(members)) != len(members) or not set(members) <= set(names):
             raise ValueError(
@@ -129,21 +135,23 @@ class Model(Table):
     @model_validator(mode="after")
     def _objectives_fit(self) -> Model:
         names = self.agent_names()
-        strangers = sorted({*self.objectives, *self.unlabelled} - set(names))
-        if strangers:
-            raise ValueError(f"there are no agents {strangers} to give an objective, only {names}")
+        if unknown := sorted({*self.objectives, *self.unlabelled} - set(names)):
+            raise ValueError(
+                f"unknown agent {', '.join(unknown)} in objectives or unlabelled; agents: "
+                f"{', '.join(names)}"
+            )
         if self.agents and (self.objectives or self.unlabelled):
             raise ValueError(
-                "objectives and unlabelled are for families; give your own agents an objective and "
-                "labels = false where they are listed"
+                "objectives and unlabelled are for families; give your own agents objective and "
+                "labels = false in [[model.agents]]"
             )
         for name in names:
             objective = self.objective_of(name)
             if objective.needs_labels and not self.has_labels(name):
                 label_free = ", ".join(tag_of(o) for o in OBJECTIVES if not o.needs_labels)
                 raise ValueError(
-                    f"agent {name!r} has no labels, which its objective {objective.name!r} needs; "
-                    f"give it one of {label_free}, or labels"
+                    f"the objective {objective.name!r} of agent {name!r} needs labels, and the "
+                    f"agent has none; choose one of {label_free}, or give it labels"
                 )
         return self
 
@@ -153,7 +161,6 @@ class Model(Table):
         return list(self.members or family(self.family, self.bottleneck))
 
     def objective_of(self, name: str) -> LocalObjective:
-        """Return what an agent learns by."""
         own = {agent.name: agent.objective for agent in self.agents} | self.objectives
         return own.get(name) or self.objective
 
@@ -164,45 +171,62 @@ class Model(Table):
 
 
 class Graph(Table):
-    """The edges between the agents."""
+    """Which agents are neighbours."""
 
     kind: Literal["class-overlap", "complete", "ring", "line", "star", "erdos-renyi", "edges"] = (
         "class-overlap"
     )
+    """Class overlap is the paper's graph; `edges` takes the list below."""
     density: Fraction = 0.4
-    """Class overlap: the fraction of all pairs that are joined."""
+    """Class overlap: the fraction of all pairs that are edges."""
     probability: Fraction = 0.4
-    """Erdos-Renyi: of each pair; made connected."""
+    """Erdos-Renyi: of each edge, before components are joined."""
     edges: tuple[tuple[str, str], ...] = ()
+    """Pairs of names."""
 
 
 class Training(Table):
-    """How long and how; the defaults are those of app:exp_details."""
+    """How agents are trained and evaluated; the defaults are those of app:exp_details."""
 
     epochs: Count = 20
+    """An epoch has as many rounds as the agent with the fewest batches has batches."""
     batch_size: Count = 64
+    """Of each agent."""
     optimizer: Literal["sgd", "adam"] = "sgd"
+    """Of each agent."""
     learning_rate: Positive = 0.01
+    """Constant."""
     momentum: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.9
+    """Of SGD."""
     weight_decay: NotNegative = 5e-4
+    """Of either optimiser."""
     max_grad_norm: Positive | None = None
+    """The bound to which each agent's gradient is clipped; by default it is not."""
     evaluate_every: Count = 1
+    """Epochs from one evaluation to the next."""
     checkpoint_every: Count | None = None
-    """Rounds; an epoch by default."""
+    """Rounds from one checkpoint to the next; by default an epoch."""
     oracle: Switch = True
+    """Also measure oracle accuracy: the receiver encodes the inputs itself."""
     threads: Count = 1
-    """Of torch; bit-identical repetition needs the same number."""
+    """Of torch. Runs with the same number are bit-identical."""
 
 
 class Experiment(Table):
-    """Everything that decides a run, but for where it is written."""
+    """Everything that decides the result of a run."""
 
     data: Data = Data()
+    """What is learnt."""
     model: Model = Model()
+    """The agents."""
     graph: Graph = Graph()
+    """Their neighbours."""
     method: Annotated[
         SheafFRL | NonCooperative | FedProto | FedMuscle | SheafFMTL | ComFed | CustomMethod,
         OneOf(*METHODS, default=SheafFRL),
     ] = Field(default_factory=SheafFRL)
+    """The method and its options."""
     training: Training = Training()
+    """The schedule."""
     seed: Integer = 0
+    """Of data, weights, pilots and the order of batches."""

@@ -12,20 +12,24 @@ average takes a larger step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from sheafed.methods import ROUND, Node, NodeContext, PostHocNode
+from sheafed.options import NotNegative, options
 from sheafed.transport import Message, TensorSpec
 
 
-@dataclass(frozen=True)
+@options
 class MyMethod:
-    """The options of the method. Check them in `__post_init__`."""
+    """The options of the method, which are checked; more checks go into `__post_init__`.
 
-    strength: float = 0.1
+    Args:
+        strength: by how much a step is larger.
+    """
+
+    strength: NotNegative = 0.1
 
     @property
     def label(self) -> str:
