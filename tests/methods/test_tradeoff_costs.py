@@ -143,7 +143,7 @@ def test_the_strict_price_is_the_one_in_red() -> None:
     """Strictly more bytes and flops wherever an agent has a strictly larger or smaller peer."""
     standard = Network(1, equal=False, method=SheafFRL(pilots_per_round=K))
     strict = Network(1, equal=False, method=SheafFRL(pilots_per_round=K, privacy="strict"))
-    assert strict.history.ledger.payload_bytes() > standard.history.ledger.payload_bytes()
+    assert strict.ledger.payload_bytes() > standard.ledger.payload_bytes()
     for i, d in strict.dims.items():
         extra = sum(strict.dims[j] - d for j in strict.above[i])
         assert strict.payload(i, 0) - standard.payload(i, 0) == FLOAT * K * extra
