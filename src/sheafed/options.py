@@ -94,7 +94,7 @@ def options(cls: Any = None, /, *, kw_only: bool = False) -> Any:
             try:
                 given = signature.bind(*args, **kwargs).arguments
             except TypeError as problem:
-                names = ", ".join(f.name for f in fields(made) if f.name not in TAGS)
+                names = ", ".join(option_names(made))
                 raise TypeError(f"{made.__name__}: {problem}; options: {names}") from None
             try:
                 checked_init(self, **given)
@@ -184,8 +184,13 @@ def tag_key(table: Any) -> str | None:
 
 
 def tag_of(table: Any) -> str:
-    """Return the name or kind of a class of options."""
+    """Return the name or kind of a class of options, or of an instance."""
     return next((str(f.default) for f in fields(table) if f.name in TAGS), "table")
+
+
+def option_names(table: Any) -> list[str]:
+    """Return the options of a class or an instance, without its name or kind."""
+    return [f.name for f in fields(table) if f.name not in TAGS]
 
 
 def documented_options(cls: type) -> dict[str, str]:

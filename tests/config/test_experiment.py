@@ -5,6 +5,7 @@ import pytest
 from sheafed.config.experiment import Experiment
 from sheafed.config.reading import PRESETS, parse_experiment, read_experiment
 from sheafed.errors import ConfigError
+from sheafed.methods import FedProto
 
 
 def test_everything_has_a_default():
@@ -95,6 +96,15 @@ def test_options_that_exclude_each_other():
         )
     with pytest.raises(ConfigError, match="has no keys"):
         parse_experiment({"seed": 1}, ["seed.deep.er=1"])
+
+
+def test_another_method_drops_the_options_of_the_previous_one():
+    tables = {"method": {"penalty": 3, "privacy": "strict"}}
+    assert parse_experiment(tables, ["method.name=fedproto"]).method == FedProto()
+    chosen = parse_experiment(tables, ["method.momentum=0.5", "method.name=fedproto"]).method
+    assert chosen == FedProto(momentum=0.5)
+    assert parse_experiment(tables, ["method.name=sheaf-frl"]).method.privacy == "strict"
+    assert parse_experiment({"method": "fedproto"}).method == FedProto()
 
 
 def test_files(tmp_path: Path):

@@ -4,7 +4,6 @@ import networkx as nx
 import pytest
 import torch
 
-from sheafed.channels import Channel
 from sheafed.config import federation as building
 from sheafed.config.federation import build_federation
 from sheafed.config.flops import step_flops
@@ -288,18 +287,3 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
         made("my_own_method:other")
     with pytest.raises(ConfigError, match="strength"):
         made("my_own_method:make", strength=3)
-
-
-@pytest.mark.parametrize(
-    "name", ["sheaf-frl", "non-cooperative", "fedproto", "fedmuscle", "sheaf-fmtl"]
-)
-def test_a_channel_is_a_value(name):
-    table = {"name": name, "channel": {"snr_db": 10, "when": "inference"}}
-    method = parse_experiment({"method": table}).method
-    assert method.channel == Channel(snr_db=10, when="inference")
-    assert parse_experiment({"method": {"name": name}}).method.channel is None
-
-
-def test_the_size_of_edge_stalks_is_a_value():
-    assert parse_experiment({"method": {"edge_dim": 32}}).method.edge_dim == 32
-    assert parse_experiment({}).method.edge_dim is None

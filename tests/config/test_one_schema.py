@@ -21,8 +21,8 @@ from sheafed.methods import (
     SheafFRL,
     WarmUp,
 )
-from sheafed.options import documented_options, tag_key, tag_of
-from tests.helpers.option_classes import nested_in, option_classes, option_names
+from sheafed.options import documented_options, option_names, tag_key, tag_of
+from tests.helpers.option_classes import nested_in, option_classes
 
 CLASSES = option_classes()
 REQUIRED = {

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from sheafed.config.experiment import METHODS, OBJECTIVES
-from sheafed.options import TAGS, OneOf
+from sheafed.options import OneOf
 
 
 def option_classes() -> list[type]:
@@ -35,8 +35,3 @@ def _classes_in(annotation: Any) -> Iterator[type]:
     for metadata in getattr(annotation, "__metadata__", ()):
         if isinstance(metadata, OneOf):
             yield from metadata.tables
-
-
-def option_names(cls: type) -> list[str]:
-    """Return the fields that a user sets; a tag is set by the choice of the class."""
-    return [f.name for f in fields(cls) if f.name not in TAGS]

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from sheafed.agents.objectives import (
     AutoencodingOptions,
     CrossEntropyOptions,
+    ObjectiveOptions,
     PseudoLabels,
     SimCLROptions,
     VICRegOptions,
 )
 from sheafed.config.agent_presets import family
 from sheafed.config.custom_method import CustomMethod
-from sheafed.config.table import Table
-from sheafed.methods import ComFed, FedMuscle, FedProto, NonCooperative, SheafFMTL, SheafFRL
-from sheafed.options import Count, Fraction, Integer, NotNegative, OneOf, Positive, Switch, tag_of
+from sheafed.methods import (
+    ComFed,
+    FedMuscle,
+    FedProto,
+    Method,
+    NonCooperative,
+    SheafFMTL,
+    SheafFRL,
+)
+from sheafed.options import (
+    Count,
+    Fraction,
+    Integer,
+    NotNegative,
+    OneOf,
+    Positive,
+    Switch,
+    reject_unknown_keys,
+    tag_of,
+)
 
 METHODS = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed, CustomMethod)
 """What `method.name` can choose."""
@@ -30,10 +55,18 @@ OBJECTIVES = (
 )
 """What `objective.name` can choose."""
 
-LocalObjective = Annotated[
-    CrossEntropyOptions | PseudoLabels | AutoencodingOptions | VICRegOptions | SimCLROptions,
-    OneOf(*OBJECTIVES),
-]
+LocalObjective = Annotated[ObjectiveOptions, OneOf(*OBJECTIVES)]
+
+
+class Table(BaseModel):
+    """A table of a config: unknown keys are errors, and values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_unknown_keys(cls, given: Any) -> Any:
+        return reject_unknown_keys(given, list(cls.model_fields))
 
 
 class Data(Table):
@@ -221,10 +254,9 @@ class Experiment(Table):
     """The agents."""
     graph: Graph = Graph()
     """Their neighbours."""
-    method: Annotated[
-        SheafFRL | NonCooperative | FedProto | FedMuscle | SheafFMTL | ComFed | CustomMethod,
-        OneOf(*METHODS, default=SheafFRL),
-    ] = Field(default_factory=SheafFRL)
+    method: Annotated[Method | CustomMethod, OneOf(*METHODS, default=SheafFRL)] = Field(
+        default_factory=SheafFRL
+    )
     """The method and its options."""
     training: Training = Training()
     """The schedule."""

@@ -24,6 +24,7 @@ from sheafed.graphs import incoming, orient, outgoing
 from sheafed.methods import SheafFRL
 from sheafed.methods.node import ROUND, Node, NodeContext
 from sheafed.methods.shared_solver import solve
+from sheafed.options import tag_of
 from sheafed.reproduction import tradeoff_tables
 from sheafed.reproduction.figures import write_files
 from sheafed.reproduction.shift import SMALL
@@ -172,7 +173,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
     method = experiment.method
     if not isinstance(method, SheafFRL) or not isinstance(method.pilots_per_round, int):
         raise ConfigError(
-            f"tab:tradeoff needs method.name=sheaf-frl, got method.name={experiment.method.name}"
+            f"tab:tradeoff needs method.name=sheaf-frl, got method.name={tag_of(method)}"
         )
     whole = method.quantisation == "none" and method.edge_dim is None
     if method.distillation or method.exchange_every != 1 or not whole:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise, product
 
 from sheafed.config.experiment import Experiment
 from sheafed.errors import ConfigError
+from sheafed.options import option_names, tag_of
 
 Overrides = tuple[str, ...]
 """Some `table.key=value`."""
@@ -82,7 +83,7 @@ def make_trials(
 
 def applicable_keys(keys: Sequence[str], experiment: Experiment) -> list[str]:
     """Return the keys that an experiment has: options differ from method to method."""
-    options = {option.name for option in fields(experiment.method)}
+    options = {"name", *option_names(experiment.method)}
     return [
         key
         for key in keys
@@ -100,7 +101,7 @@ def variants_without(
     for key in keys:
         missing[key] = [v for v in variants if not applicable_keys([key], read(v))]
         if len(missing[key]) == len(variants):
-            names = ", ".join(sorted({read(v).method.name for v in variants}))
+            names = ", ".join(sorted({tag_of(read(v).method) for v in variants}))
             raise ConfigError(f"{key} cannot be chosen: unknown option of {names}")
     return missing
 
