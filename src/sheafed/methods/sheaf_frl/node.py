@@ -7,7 +7,6 @@ stringent privacy): they differ only in the endpoints of the edges (`sheafed.met
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,7 @@ from sheafed.errors import InputError
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint, endpoint_state, load_endpoint_state
 from sheafed.methods.node import ROUND, NodeContext, count_classes, latent_dtype
-from sheafed.methods.sheaf_frl.distillation import check_same_classes, predict_proba
-from sheafed.methods.sheaf_frl.gaussian_noise import released
+from sheafed.methods.sheaf_frl.distillation import check_same_classes
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
 from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
@@ -34,25 +32,12 @@ from sheafed.methods.sheaf_frl.round_messages import (
     is_comparable,
     moved_to,
 )
+from sheafed.methods.sheaf_frl.sent_pilots import SentPilots, release
 from sheafed.pilots.policies import as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 if TYPE_CHECKING:
     from sheafed.methods.sheaf_frl.method import SheafFRL
-
-
-@dataclass(frozen=True)
-class SentPilots:
-    """The agent's own latents of the pilots in an exchange, kept from `send` to `receive`."""
-
-    own: Tensor
-    """White, `(K, d)`, with the encoder's graph if there is a penalty."""
-    own_all: Tensor | None
-    """Of all pilots, in exchanges that send them."""
-    released: Tensor
-    """As they may leave: with noise, if the method adds any."""
-    released_all: Tensor | None
-    probabilities: Tensor | None
 
 
 class SheafFRLNode(DynamicNode):
@@ -129,18 +114,7 @@ class SheafFRLNode(DynamicNode):
     def _encode_exchange(self, round: int, *, learning: bool) -> SentPilots:
         raw, own = self._encode_pilots(round, learning=learning)
         own_all = self.white_pilots() if self.map_updates.sends_all(round) else None
-        release = partial(
-            released, self.method.noise, secret=self.context.secret, name=self.name, round=round
-        )
-        leaving = release(own.detach(), what="latents")
-        leaving_all = None if own_all is None else release(own_all, what="all")
-        probabilities = None
-        if self.classes and self.agent.head is not None:
-            noised = self.method.noise is not None
-            read = self.whitening.eval().colour(leaving) if noised else raw.detach()
-            with self.agent.inference():
-                probabilities = predict_proba(self.agent.head, read)
-        return SentPilots(own, own_all, leaving, leaving_all, probabilities)
+        return release(self.method, self.context, self.whitening, round, raw, own, own_all)
 
     def _encode_pilots(self, round: int, *, learning: bool) -> tuple[Tensor, Tensor]:
         """Return the own latents of a round's pilots `(K, d)`, raw and white."""
