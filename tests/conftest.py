@@ -29,7 +29,7 @@ def foreign_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def in_process(monkeypatch):
     """Run trials in this process, which is quicker, and without plots; return which were run."""
-    from sheafed.config import run_experiment
+    from sheafed.config import running
     from sheafed.errors import SheafedError
     from sheafed.sweep.runner import FAILURE, Runner
 
@@ -41,7 +41,7 @@ def in_process(monkeypatch):
         directory.mkdir(parents=True, exist_ok=True)
         try:
             experiment = runner.experiment(trial.overrides)
-            run_experiment.run_experiment(experiment, directory, resume=True)
+            running.run_experiment(experiment, directory, resume=True)
         except SheafedError as problem:
             (directory / FAILURE).write_text(str(problem))
             return False
@@ -49,7 +49,7 @@ def in_process(monkeypatch):
         return True
 
     monkeypatch.setattr(Runner, "_run", run_here)
-    monkeypatch.setattr(run_experiment, "plot_label_distribution", lambda *_, **__: None)
+    monkeypatch.setattr(running, "plot_label_distribution", lambda *_, **__: None)
     return ran
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sheafed.config import run_experiment
+from sheafed.config import running
 from sheafed.config.reading import read_experiment
 from sheafed.errors import LostRankError
 from sheafed.training import Cluster
@@ -54,7 +54,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     overrides = [word for word in (*SHORT, *CUSTOM) if word != "--set"]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(directory)
-        run_experiment.run_experiment(read_experiment("digits", overrides), directory / "out")
+        running.run_experiment(read_experiment("digits", overrides), directory / "out")
     return bytes_of(directory / "out")
 
 
@@ -118,9 +118,9 @@ def test_a_start_that_was_cut_short_can_be_restarted(
         def place(self, costs: Any) -> list[str]:
             return []
 
-    monkeypatch.setattr(run_experiment, "plot_label_distribution", lost)
+    monkeypatch.setattr(running, "plot_label_distribution", lost)
     with pytest.raises(LostRankError):
-        run_experiment.run_experiment(read_experiment("digits"), tmp_path, cluster=TwoRanks())
+        running.run_experiment(read_experiment("digits"), tmp_path, cluster=TwoRanks())
     assert (tmp_path / "config.json").exists()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert was_begun_here(tmp_path)

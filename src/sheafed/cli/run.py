@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sheafed.config.reading import PRESETS, read_experiment
-from sheafed.config.run_experiment import LABEL_DISTRIBUTION, check_run_directory, run_experiment
+from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
 from sheafed.config.starter import write_starter
 from sheafed.errors import ConfigError
 from sheafed.training import Callback, Cluster, Network, ProgressBar

@@ -4,7 +4,7 @@ from sheafed.config.custom_method import CustomMethod
 from sheafed.config.experiment import AgentTable, Data, Experiment, Graph, Model, Training
 from sheafed.config.federation import Federation, build_federation
 from sheafed.config.reading import PRESETS, parse_experiment, read_experiment
-from sheafed.config.run_experiment import run_experiment
+from sheafed.config.running import run_experiment
 
 __all__ = [
     "PRESETS",

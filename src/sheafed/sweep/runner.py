@@ -18,7 +18,7 @@ from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.run_directory import CONFIG
 from sheafed.config.experiment import Experiment
 from sheafed.config.reading import read_experiment
-from sheafed.config.run_experiment import read_config
+from sheafed.config.running import read_config
 from sheafed.errors import ConfigError, SweepError
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
