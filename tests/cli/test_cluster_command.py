@@ -84,7 +84,7 @@ def test_killed_processes_are_named_restarted_and_resumed_by_another(
     code, complaints = sheafed(*command, "--processes", 2, "--max-restarts", 1)
     assert (tmp_path / "killed").read_text() == "7 11 "
     assert code == 2
-    assert "error: rank 1 (agents cy, eli) was killed by SIGKILL; go on" in complaints
+    assert "error: rank 1 (agents cy, eli) was killed by SIGKILL; continue" in complaints
     code, _, complaint = run(*command, "--processes", 2)
     assert code == 2
     assert complaint == "error: parts already holds a run; give --resume, or another --out\n"
