@@ -19,10 +19,13 @@ FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update --disable-dev-shm-usage"
 )
-pytestmark = pytest.mark.skipif(
-    (CHROMIUM is None or DRIVER is None) and not os.environ.get("CI"),
-    reason="needs a browser; on Debian: apt-get install chromium chromium-driver",
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one worker starts it
+    pytest.mark.skipif(
+        (CHROMIUM is None or DRIVER is None) and not os.environ.get("CI"),
+        reason="needs a browser; on Debian: apt-get install chromium chromium-driver",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,9 @@ from sheafed.training.cluster import balance
 from sheafed.transport import Ledger
 from tests.helpers.federations import METHODS, results, start
 
+# One worker makes the costly fixtures once.
+pytestmark = pytest.mark.xdist_group("cluster")
+
 Ends = list[list[Any] | None]
 
 
