@@ -4,20 +4,23 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Without --no-compile pip compiles every file of PyTorch, most of which are never imported.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: demo test lint format docs install clean
+.PHONY: demo test lint pytest format docs install clean
 
-$(VENV)/.runtime: pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "sheafed needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.runtime
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[dev]'
-	@touch $@
+	@touch $@ $(VENV)/.runtime
 
 install: $(VENV)/.dev
 
@@ -31,8 +34,12 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # One worker per core, one thread per worker.
-test: lint
+pytest: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+
+# Both at once: mypy keeps one core busy for a minute.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j2 lint pytest
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
