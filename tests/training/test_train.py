@@ -127,6 +127,7 @@ def test_another_seed_gives_another_training(case: str, reference: Network) -> N
     assert not same(weights(run), weights(reference))
 
 
+@pytest.mark.parametrize("case", ["rarely", "strict", "alone", "projections"])
 def test_evaluation_does_not_change_training(case: str) -> None:
     often, once = (
         start(case, epochs=4, evaluate_every=every, oracle=every == 1) for every in (1, 4)
