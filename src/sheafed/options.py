@@ -110,7 +110,7 @@ def options(cls: Any = None, /, *, kw_only: bool = False) -> Any:
 class OneOf:
     """Within `Annotated`: the value is one of these alternatives.
 
-    - A class of options: an instance of it or a table. Several are told apart by their literal
+    - A class of options: an instance of it or a table. Several differ in their literal
       `name` or `kind`, which alone stands for the table with its defaults.
     - A protocol or another class: an instance, which only code can give.
     - One plain type for everything else, e.g. `Positive`.
