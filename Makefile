@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# Only what is imported is compiled, and what is compiled is kept.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint pytest format docs install clean
 
@@ -32,9 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# One worker per core, one thread per worker.
+# One worker per core, one thread per worker. Each takes whole files: their fixtures are made once.
 pytest: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Both at once: mypy keeps one core busy for a minute.
 test: $(VENV)/.dev

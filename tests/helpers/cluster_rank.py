@@ -1,11 +1,13 @@
 """Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
 
-A job is `{"case", "federation", "out", "size", "options", "timeout", "fate"}`: ranks train a
-federation of `federations.py`. A fate `[rank, step, signal]` is what a rank sends itself in a
-round. The
-answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one it is null.
+A job is `{"case", "federation", "out", "size", "options", "timeout", "fate", "hosts"}`: ranks train
+a federation of `federations.py`. A fate `[rank, step, signal]` is what a rank sends itself in a
+round. Hosts `[[network namespace, address, interface], ...]` are where ranks live, if not all on
+this machine. The answer is what became of the ranks, `[[exit code, message], ...]`; of a frozen one
+it is null.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -36,9 +38,23 @@ def meet_fate(agent: Agent, step: int, number: int) -> None:
     agent.next_batch = next_batch
 
 
+def move(hosts: list[list[str]], rank: int) -> None:
+    """Move this process to its host, and tell it of the group as torchrun would."""
+    namespace, _, interface = hosts[rank]
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/var/run/netns/{namespace}") as file:
+        assert libc.setns(file.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0][1]}
+    os.environ |= {"MASTER_PORT": "29400", "GLOO_SOCKET_IFNAME": interface}
+
+
 def run_rank(job: Job, rank: int, store: Path) -> None:
     team, edges = FEDERATIONS[job["federation"]]
-    ranks = GlooGroup(FileStore(str(store), job["size"]), rank, job["size"])
+    if job["hosts"]:
+        move(job["hosts"], rank)
+        ranks = GlooGroup.join()
+    else:
+        ranks = GlooGroup(FileStore(str(store), job["size"]), rank, job["size"])
     with Cluster(job["timeout"], ranks) as cluster:
         names = cluster.place({agent.name: 1.0 for agent in team()} if rank == 0 else None)
         here = [agent for agent in team() if agent.name in names]

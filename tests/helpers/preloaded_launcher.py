@@ -13,6 +13,7 @@ from sheafed.network.graceful_shutdown import SIGNALS
 from sheafed.network.launcher import LocalLauncher
 
 PRELOADED = ["sheafed.cli", "sklearn.datasets", "tests.helpers.preloaded_launcher", "zenoh"]
+PRELOADED += ["torch._dynamo"]  # loaded by the first step of an optimiser
 
 
 class ForkedProcess:

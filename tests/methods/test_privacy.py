@@ -27,9 +27,6 @@ from tests.helpers.small_federations import (
     turned,
 )
 
-# One worker makes the costly fixtures once.
-pytestmark = pytest.mark.xdist_group("privacy")
-
 EDGES = [("a", "b"), ("b", "c"), ("a", "c")]
 
 

@@ -55,8 +55,6 @@ WITHOUT_HEAD = 'objective = "vicreg"\nlabels = false'
 AGENT = '[[model.agents]]\nname = "{}"\nencoder = "mlp"\nwidths = [{}]\nhead = [16]\ndropout = 0.1'
 WriteConfig = Callable[..., Path]
 
-preloaded = pytest.mark.xdist_group("preloaded")  # libraries are loaded once for these tests
-
 
 @pytest.fixture(autouse=True)
 def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +137,6 @@ def summaries(launcher: LocalLauncher) -> dict[str, dict[str, Any]]:
     return {n: json.loads((out / n / "summary.json").read_text()) for n in codes}
 
 
-@preloaded
 @pytest.mark.parametrize(
     ("graph", "names", "method", "last", "attacked"),
     [
@@ -226,7 +223,6 @@ def proxies() -> Iterator[list[TcpProxy]]:
         proxy.close()
 
 
-@preloaded
 def test_killed_frozen_and_cut_off_agents_return_and_all_agents_learn(
     write_config: WriteConfig, proxies: list[TcpProxy]
 ) -> None:
@@ -279,13 +275,9 @@ def processes_of(out: Path) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
-@pytest.mark.parametrize(("number", "rounds"), [(signal.SIGINT, 0), (signal.SIGHUP, 3)])
-def test_network_up_stops_its_agents_cleanly(
-    write_config: WriteConfig, capsys: pytest.CaptureFixture[str], number: int, rounds: int
-) -> None:
-    """By Ctrl-C while agents are still starting, and by closing the terminal in training."""
-    names = NAMES[:2]
-    config = write_config(names, epochs=100_000, evaluate_every=100_000)
+def test_network_up_stops_agents_that_are_still_starting(write_config: WriteConfig) -> None:
+    """By closing the terminal, which is handled as Ctrl-C is."""
+    config = write_config(NAMES[:2])
     out, output, errors = (config.parent / name for name in ("up", "output", "errors"))
     command = [sys.executable, "-m", "sheafed", "network", "up", str(config), "--out", str(out)]
     hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
@@ -294,11 +286,7 @@ def test_network_up_stops_its_agents_cleanly(
     signal.signal(signal.SIGHUP, hang_up)
     try:
         wait_until(out, lambda _: len(processes_of(out)) == 2)
-        if rounds:
-            reached(out, rounds, *names)
-            status(out)
-            assert capsys.readouterr().out.count("training") == 2
-        up.send_signal(number)
+        up.send_signal(signal.SIGHUP)
         up.wait(60)
         left = processes_of(out)
     finally:
@@ -309,11 +297,26 @@ def test_network_up_stops_its_agents_cleanly(
     assert (up.returncode, errors.read_text(), left) == (0, "", [])
     assert "stopping all agents after their current round" in output.read_text()
     assert "Traceback" not in logs(out)
-    if rounds:
-        for name, found in read_statuses(out).items():
-            assert found.state == "stopped"
-            saved = load_checkpoint(out / name / "checkpoint.safetensors")
-            assert saved["rounds"] == found.round >= rounds
+
+
+def test_agents_in_training_stop_cleanly(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = NAMES[:2]
+    config = write_config(names, epochs=100_000, evaluate_every=100_000)
+    out = config.parent
+    with launcher_of(config) as launcher:
+        launcher.start()
+        reached(out, 3, *names)
+        status(out)
+        assert capsys.readouterr().out.count("training") == 2
+        launcher.send_signal(signal.SIGINT, *names)
+        assert launcher.wait(60) == dict.fromkeys(names, 0)
+    assert "Traceback" not in logs(out)
+    for name, found in read_statuses(out).items():
+        assert found.state == "stopped"
+        saved = load_checkpoint(out / name / "checkpoint.safetensors")
+        assert saved["rounds"] == found.round >= 3
 
 
 SLOW_TO_END = """

@@ -19,13 +19,10 @@ FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update --disable-dev-shm-usage"
 )
-pytestmark = [
-    pytest.mark.xdist_group("browser"),  # one worker starts it
-    pytest.mark.skipif(
-        (CHROMIUM is None or DRIVER is None) and not os.environ.get("CI"),
-        reason="needs a browser; on Debian: apt-get install chromium chromium-driver",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    (CHROMIUM is None or DRIVER is None) and not os.environ.get("CI"),
+    reason="needs a browser; on Debian: apt-get install chromium chromium-driver",
+)
 
 
 @pytest.fixture(scope="module")
@@ -203,8 +200,7 @@ def test_hostile_names_are_inert(opened):
     assert opened.find_elements(By.CSS_SELECTOR, "img, main script, main b b") == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1366, 390])
+@pytest.mark.parametrize(("width", "theme"), [(1366, "light"), (390, "dark")])
 def test_the_page_fits_and_is_legible(opened, width, theme):
     feature = {"name": "prefers-color-scheme", "value": theme}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,9 +18,6 @@ from sheafed.errors import InputError
 from sheafed.training.cluster import balance
 from sheafed.transport import Ledger
 from tests.helpers.federations import results, start
-
-# One worker makes the costly fixtures once.
-pytestmark = pytest.mark.xdist_group("cluster")
 
 Ends = list[list[Any] | None]
 
@@ -41,7 +39,7 @@ def ranks() -> Iterator[subprocess.Popen[str]]:
 def cluster(ranks: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Ends]:
     def run(size: int, case: str = "distillation", **job: Any) -> Ends:
         whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0}
-        whole |= {"federation": "three", "fate": None}
+        whole |= {"federation": "three", "fate": None, "hosts": None}
         assert ranks.stdin is not None
         assert ranks.stdout is not None
         ranks.stdin.write(json.dumps({"options": {}, **whole, **job}) + "\n")
@@ -186,3 +184,45 @@ def test_the_sheaf_of_a_cluster_is_in_no_single_process() -> None:
     run.nodes.pop("bob")
     with pytest.raises(InputError, match=r"\['bob'\] are in other processes"):
         _ = run.sheaf
+
+
+def unless_in_ci(reason: str) -> NoReturn:
+    """Skip a test that this machine cannot run; where all must run, that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[list[str]]]:
+    """Two network namespaces with addresses of their own, joined by a cable."""
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    names = [f"sheafed-{os.getpid()}-{k}" for k in range(2)]
+    with ExitStack() as stack:
+        try:
+            for name in names:
+                ip("netns", "add", name)
+                stack.callback(ip, "netns", "del", name)
+            ip("link", "add", "sheaf0", "netns", names[0], "type", "veth", "peer", "name", "sheaf1",
+               "netns", names[1])  # fmt: skip
+            for k, name in enumerate(names):
+                ip("-n", name, "addr", "add", f"10.77.0.{k + 1}/24", "dev", f"sheaf{k}")
+                for device in ("lo", f"sheaf{k}"):
+                    ip("-n", name, "link", "set", device, "up")
+        except FileNotFoundError:
+            unless_in_ci("network namespaces need the program ip; on Debian: iproute2")
+        except subprocess.CalledProcessError as problem:
+            if b"not permitted" not in problem.stderr:
+                raise
+            unless_in_ci("network namespaces need root")
+        yield [[name, f"10.77.0.{k + 1}", f"sheaf{k}"] for k, name in enumerate(names)]
+
+
+def test_two_hosts_with_addresses_of_their_own(
+    cluster: Any, alone: Any, hosts: list[list[str]], tmp_path: Path
+) -> None:
+    assert cluster(2, hosts=hosts) == ended_well(2)
+    assert everything(tmp_path) == alone("distillation")

@@ -37,9 +37,6 @@ from tests.helpers.federations import (
     weights,
 )
 
-# One worker makes the costly fixtures once.
-pytestmark = pytest.mark.xdist_group("resume")
-
 KILLS = 6
 
 

@@ -32,8 +32,6 @@ from tests.helpers.transport_contract import TransportContract
 
 SIZE = 4
 
-pytestmark = pytest.mark.xdist_group("gloo")  # one group of processes for all tests
-
 
 class Remote:
     """A rank in another process."""
