@@ -258,15 +258,15 @@ def test_the_update_is_gradient_descent_on_the_potential(problem: Problem) -> No
     ids=["scaled", "scaled-small-step", "common", "steep"],
 )
 def test_descent_and_rate_for_every_horizon(problem: Problem, fraction: float) -> None:
-    """Descent by eta/2 |grad|^2 in every step, and eq. rate_main_Q for T = 0, ..., 199."""
+    """Descent by eta/2 |grad|^2 in every step, and eq. rate_main_Q for T = 0, ..., 99."""
     eta = fraction / problem.lipschitz
-    path = trajectory(problem.network(lambda t: eta), 200)
+    path = trajectory(problem.network(lambda t: eta), 100)
     values = np.array([problem.potential(w) for w in path])
     squares = np.array([problem.square(problem.gradient(w)) for w in path[:-1]])
     rounding = 1e-12 * values[0]
     assert np.all(values[1:] <= values[:-1] - eta / 2 * squares + rounding)
     best = np.minimum.accumulate(squares)
-    bounds = 2 * problem.gap / (eta * np.arange(1, 201))
+    bounds = 2 * problem.gap / (eta * np.arange(1, 101))
     assert np.all(best <= bounds)
     assert np.all(np.cumsum(squares) <= 2 * problem.gap / eta)
     assert squares[-1] < 1e-3 * squares[0]
@@ -299,7 +299,7 @@ def test_all_protocols_reach_stationary_points_of_one_potential(dims, privacy) -
     """Transporting ends see maps that are one fit old: no proof, but the same limit."""
     problem = Problem(dims, MIXED.edges)
     eta = 1 / problem.lipschitz
-    last = trajectory(problem.network(lambda t: eta, privacy=privacy), 150)[-1]
+    last = trajectory(problem.network(lambda t: eta, privacy=privacy), 100)[-1]
     start = problem.square(problem.gradient(problem.W0))
     assert problem.square(problem.gradient(last)) < 1e-8 * start
     assert problem.infimum < problem.potential(last) < problem.potential(problem.W0)
@@ -365,7 +365,7 @@ def test_a_limit_of_the_run_is_stationary_for_the_potential_and_not_for_the_prin
 
 # The stochastic theorems
 
-SEEDS = range(20)
+SEEDS = range(12)
 
 
 class Noisy(Problem):
@@ -433,7 +433,7 @@ def squares_of(problem: Problem, eta: Callable[[int], float], rounds: int, seed:
 
 @stochastic
 def test_the_noise_is_unbiased_and_has_the_variance_it_claims(problem) -> None:
-    """From 200 first steps: the assumptions ass:unbiased and ass:var, before their consequence."""
+    """From 150 first steps: the assumptions ass:unbiased and ass:var, before their consequence."""
     eta = 1e-2
     gradient = problem.gradient(problem.W0)
     errors = []
@@ -459,7 +459,7 @@ def test_the_noise_is_unbiased_and_has_the_variance_it_claims(problem) -> None:
 
 @stochastic
 def test_the_stochastic_rate(problem) -> None:
-    """thm:stochastic_rate_V for three horizons, the expectation a mean over 20 seeds."""
+    """thm:stochastic_rate_V for three horizons, the expectation a mean over 12 seeds."""
     L, variance, gap = problem.lipschitz, problem.variance, problem.gap
     start = problem.square(problem.gradient(problem.W0))
     branches = set()
