@@ -221,7 +221,7 @@ def test_what_is_not_finite_is_counted_and_trains_like_silence(
     assert not same_weights(bad, whole)
 
 
-def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
+def test_an_agent_that_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
     stage.bob.greet(MET, FINISHED, round=5)
     await_that(lambda: stage.ada.policy.transport.arrivals["bob"] == 2)
     going = stage.start()
@@ -235,7 +235,7 @@ def test_who_is_behind_joins_the_round_of_its_neighbour(stage: Stage) -> None:
     assert not stage.ada.policy.left_out
 
 
-def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
+def test_an_agent_that_sends_nothing_skips_no_round_for_being_slow(
     links: dict[str, ZenohTransport], tmp_path: Path
 ) -> None:
     stage = Stage(links, tmp_path / "ada", case="alone")
@@ -252,7 +252,7 @@ def test_who_tells_nobody_anything_skips_nothing_for_being_slow(
     assert (stage.ada.policy.missed, stage.ada.node.agent.steps) == (0, TOTAL)
 
 
-def test_who_is_met_in_the_middle_of_a_round_is_told_what_was_said_in_it(
+def test_a_neighbour_met_within_a_round_receives_the_messages_of_that_round(
     links: dict[str, ZenohTransport],
 ) -> None:
     ada, bob = node("ada", "bob"), Scripted(links["bob"], node("bob", "ada"))
@@ -403,7 +403,7 @@ def test_a_checkpoint_without_a_part_says_so(
             restore(path, peer.network, peer.policy)
 
 
-def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
+def test_latents_with_noise_are_not_evaluated_and_not_waited_for(
     links: dict[str, ZenohTransport], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     timeouts = Timeouts(deadline=10, join=20, final=0)
@@ -428,7 +428,7 @@ def test_latents_with_noise_are_not_shown_and_nobody_waits_for_them(
     assert not any("has sent nothing" in text for text in caplog.messages)
 
 
-def test_a_stop_that_nobody_heard_is_noticed_soon(
+def test_a_stop_without_notice_is_noticed_soon(
     links: dict[str, ZenohTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler cannot wake up the thread it runs in, between its look and its wait."""

@@ -66,7 +66,7 @@ def whole(tmp_path_factory) -> Path:
     return out
 
 
-def test_senders_are_understood_and_understand_nobody(whole: Path) -> None:
+def test_agents_without_a_head_send_and_cannot_read(whole: Path) -> None:
     summary = json.loads((whole / "summary.json").read_text())
     known = {(e["sender"], e["receiver"]): e["communication_accuracy"] for e in summary["edges"]}
     assert {edge for edge, accuracy in known.items() if accuracy is not None} == {

@@ -128,7 +128,9 @@ def procrustes(run: Network, sender: str, receiver: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("case", "sizes"), CASES)
-def test_maps_on_all_pilots_and_nobody_else_notices(case: str, sizes: str) -> None:
+def test_a_newcomer_is_mapped_on_all_pilots_and_changes_no_other_agent(
+    case: str, sizes: str
+) -> None:
     dimensions, size = SIZES[sizes]
     run = trained(METHODS[case], dimensions)
     before, rounds, known = inside(run), run.history.rounds, run.history.evaluation
@@ -405,7 +407,7 @@ def test_when_agents_cannot_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("case", list(METHODS))
-def test_who_joins_and_leaves_has_not_been(case: str) -> None:
+def test_joining_and_leaving_again_leaves_no_trace(case: str) -> None:
     run = trained(METHODS[case])
     before, known, summary = inside(run), run.history.evaluation, summarise(run)
     agent = newcomer()
@@ -428,7 +430,7 @@ def test_the_graph_that_was_given_stays() -> None:
     assert sorted(graph) == list("abc")
 
 
-def test_those_who_are_left_alone_are_named() -> None:
+def test_agents_left_without_neighbours_are_named() -> None:
     run = trained()
     run.join(newcomer(), ["a"])
     with pytest.warns(

@@ -55,8 +55,8 @@ class Neighbourhood:
     @property
     def awaited(self) -> frozenset[str]:
         """The neighbours to wait for: present, not ahead, and in time for their last deadline."""
-        heard = self.transport.arrivals
-        self._silent = {j: n for j, n in self._silent.items() if heard[j] == n}
+        arrivals = self.transport.arrivals
+        self._silent = {j: n for j, n in self._silent.items() if arrivals[j] == n}
         near = {j for j, hello_message in self.met.items() if hello_message.round <= self.round}
         return self.transport.present & near - self._silent.keys()
 
@@ -100,7 +100,7 @@ class Neighbourhood:
             patience: seconds before that, in which absent neighbours are waited for too.
             answer: called with a kind and its messages when some have arrived.
         """
-        heard: dict[str, dict[str, Message]] = {kind: {} for kind in expected}
+        received: dict[str, dict[str, Message]] = {kind: {} for kind in expected}
         patient_until = time.monotonic() + patience
         end = patient_until + deadline
         while True:
@@ -108,12 +108,12 @@ class Neighbourhood:
             self.process_hellos()
             missing: set[str] = set()
             for kind, senders in expected.items():
-                asked = self.met.keys() & senders - heard[kind].keys()
+                asked = self.met.keys() & senders - received[kind].keys()
                 fresh = self.transport.receive(self.node.name, round, kind, asked)
-                heard[kind] |= fresh
+                received[kind] |= fresh
                 if fresh:
                     answer(kind, fresh)
-                missing |= senders - heard[kind].keys()
+                missing |= senders - received[kind].keys()
             now = time.monotonic()
             waiting = missing if now < patient_until else missing & self.awaited
             if not waiting or now >= end or self.transport.interrupted:
@@ -121,7 +121,7 @@ class Neighbourhood:
             self.transport.wait((patient_until if now < patient_until else end) - now, since=news)
         if not self.transport.interrupted:
             self._skip(round, missing & self.awaited, deadline + patience)
-        return {kind: dict(sorted(inbox.items())) for kind, inbox in heard.items()}
+        return {kind: dict(sorted(inbox.items())) for kind, inbox in received.items()}
 
     def _skip(self, round: int, neighbours: Collection[str], seconds: float) -> None:
         for j in neighbours:
@@ -184,9 +184,9 @@ class Neighbourhood:
         self.furthest = max(self.furthest, message.round)
         return True
 
-    def _check_unchanged(self, neighbour: str, said: Mapping[str, int]) -> None:
-        before = self.node.peers.get(neighbour, said)
-        for what, value in said.items():
+    def _check_unchanged(self, neighbour: str, declared: Mapping[str, int]) -> None:
+        before = self.node.peers.get(neighbour, declared)
+        for what, value in declared.items():
             if before[what] != value:
                 raise HandshakeError(
                     f"the {what} of agent {neighbour!r} was {before[what]} and is {value} now; "
