@@ -40,7 +40,7 @@ def nothing(agent: Agent, batch: Batch) -> Tensor:
     return 0 * next(agent.encoder.parameters()).sum()
 
 
-def curved_encoder(seed: int, inputs: int, dimension: int, hidden: int = 4) -> nn.Module:
+def curved_encoder(seed: int, inputs: int, dimension: int, hidden: int = 6) -> nn.Module:
     encoder = nn.Sequential(nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, dimension))
     return drawn(encoder, seed)
 

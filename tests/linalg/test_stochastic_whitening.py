@@ -234,7 +234,7 @@ def test_the_training_gradient_is_that_of_the_standardisation_alone() -> None:
     matrix = layer.decorrelation.numpy()
 
     def penalty(x: np.ndarray) -> float:
-        standardised = (x - x.mean(0)) / np.sqrt(x.var(0) + layer.eps)
+        standardised = (x - x.mean(0)) / np.sqrt(x.var(0) + layer.eps * x.var(0).mean())
         return float(((standardised @ matrix.T - target.numpy()) ** 2).sum())
 
     numerical = np.zeros((8, 4))
@@ -244,6 +244,13 @@ def test_the_training_gradient_is_that_of_the_standardisation_alone() -> None:
         at = z.detach().numpy()
         numerical[i, j] = (penalty(at + step) - penalty(at - step)) / 2e-5
     assert deviation(gradient, numerical) < 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3])
+def test_white_latents_do_not_follow_the_scale(scale: float) -> None:
+    z = normal(17, 40, 4)
+    one, other = (StochasticWhitening(4).double() for _ in range(2))
+    torch.testing.assert_close(one(z), other(scale * z))
 
 
 def test_no_penalty_gains_by_scale_or_position(dtype: torch.dtype) -> None:

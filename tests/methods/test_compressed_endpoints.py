@@ -168,10 +168,12 @@ def test_the_penalty_compares_in_the_stalk() -> None:
     assert weight > 0
     assert len(messages) == 1
     assert torch.equal(fitted, projection)  # a is the tail: 3 is the head's turn
-    gap = (own @ fitted.mT - other.tensors["latents"]).detach()
-    scale = weight / (len(own) * a.agent.dimension)
+    inside = own.detach() @ fitted.mT
+    gap = inside - other.tensors["latents"]
+    scale = weight / (len(own) * a.agent.dimension) / float(inside.square().mean())
     assert log["penalty"] == pytest.approx(scale / 2 * float(gap.square().sum()), rel=1e-5)
-    torch.testing.assert_close(own.grad, scale * gap @ fitted)
+    ratio = gap.square().sum() / inside.square().sum()
+    torch.testing.assert_close(own.grad, scale * (gap - ratio * inside) @ fitted)
     seen = gap.square().sum() / (
         (own.detach() @ fitted.mT).square().sum() + other.tensors["latents"].square().sum()
     )

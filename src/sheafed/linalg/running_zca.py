@@ -2,8 +2,10 @@ r"""ZCA whitening as a layer, with running statistics of latents that are being 
 
 $u = Q D^{-1/2} Q^\top (z - \mu)$. The principal directions $Q$ are those of the running covariance,
 outside autograd; along them the batch is centred and standardised by its own variances, which is
-differentiated. So a penalty on white latents is not reduced by shrinking the latents along any
-direction, and yet no single batch determines the directions.
+differentiated. So no single batch determines the directions, and yet white latents do not follow
+the scale of the latents. Without shrinkage their mean square is 1, whatever the latents are; with
+shrinkage it is less where few directions hold the variance, so that a penalty has to be relative
+to it (see `gluing_penalty`).
 """
 
 import torch

@@ -1,7 +1,7 @@
 r"""Stochastic whitening batch normalisation (SWBN, zhang2021stochastic).
 
 $u = W D^{-1/2} (z - \mu)$. The standardisation ($\mu$ and the variances $D$) comes from the batch
-and is differentiated, so a penalty is not reduced by shrinking the latents. The decorrelating
+and is differentiated, so white latents do not follow the scale of the latents. The decorrelating
 matrix $W$ tracks the running correlation $C$ outside autograd, by one Newton-Schulz step of
 $W C W^\top \to I$ per batch. There is no learnable scale.
 """
@@ -28,7 +28,8 @@ class StochasticWhitening(RunningMoments):
         shrinkage: how far the correlation is shrunk towards the identity, in [0, 1]. Latents of
             low rank need some: without it, W grows along the missing directions and amplifies
             rounding errors there.
-        eps: added to every variance, so that a dead latent unit gives 0 instead of 0 / 0.
+        eps: the share of the mean variance that is added to every variance, so that a dead latent
+            unit gives 0 instead of 0 / 0.
     """
 
     decorrelation: Tensor
@@ -48,7 +49,7 @@ class StochasticWhitening(RunningMoments):
         if not self.training:
             return ((z - self.running_mean) / self._running_scale()) @ self.decorrelation.mT
         mean, centred, covariance = batch_moments(z)
-        scale = (centred.square().mean(0) + self.eps).sqrt()
+        scale = self._scale(centred.square().mean(0))
         with torch.no_grad():
             self.update(mean, covariance)
             self._decorrelate()
@@ -88,4 +89,8 @@ class StochasticWhitening(RunningMoments):
         return correlation
 
     def _running_scale(self) -> Tensor:
-        return (self.running_covariance.diagonal() + self.eps).sqrt()
+        return self._scale(self.running_covariance.diagonal())
+
+    def _scale(self, variances: Tensor) -> Tensor:
+        smallest = torch.finfo(variances.dtype).tiny  # where all units are dead
+        return (variances + self.eps * variances.mean() + smallest).sqrt()

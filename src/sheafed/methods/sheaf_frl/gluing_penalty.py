@@ -16,6 +16,8 @@ def gluing_penalty(
     targets: Mapping[str, Tensor],
     endpoints: Mapping[str, EdgeEndpoint],
     weights: Mapping[str, float],
+    *,
+    white: bool,
 ) -> Tensor | None:
     r"""Return a function of the own latents with the gradient of eq. gradient_gluing_penalty.
 
@@ -24,17 +26,26 @@ def gluing_penalty(
     compressed, the difference is projected into the stalk. None if it would be 0, as where the
     encoder is not trained.
 
+    White latents have a mean square of 1. Shrunk whitening leaves less, and the less, the fewer
+    directions hold the variance, so this penalty would be reduced by a representation that
+    collapses. Hence it is divided by the mean square: where neighbours have nothing in common it
+    is then $\frac{\lambda}{2}(1 + \|A_j\|^2 / \|A_i\|^2)$, least where all directions are white.
+
     Args:
         own: $A_i$, `(K, d)`.
         targets: $T_{ij} A_j$ of the neighbours to compare with.
         endpoints: of the edges to them.
         weights: $\lambda$ of the edges; $\lambda_i = \lambda / d$.
+        white: whether latents are whitened.
     """
     total: Tensor | None = None
     for j, target in targets.items():
         if own.requires_grad and weights[j] > 0:
-            scale = weights[j] / (2 * len(own) * own.shape[-1])
-            term = in_stalk(endpoints[j], own - target).square().sum() * scale
+            latents = in_stalk(endpoints[j], own)
+            difference = (latents - in_stalk(endpoints[j], target)).square().sum()
+            term = difference * (weights[j] / (2 * len(own) * own.shape[-1]))
+            if white:
+                term = term / latents.square().mean()
             total = term if total is None else total + term
     return total
 

@@ -33,6 +33,7 @@ from sheafed.methods.sheaf_frl.round_messages import (
     moved_to,
 )
 from sheafed.methods.sheaf_frl.sent_pilots import SentPilots, release
+from sheafed.methods.whitening import Unwhitened
 from sheafed.pilots.policies import as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
@@ -174,7 +175,8 @@ class SheafFRLNode(DynamicNode):
         penalty = None
         if own is not None:
             targets = self._last_exchange.targets()
-            penalty = gluing_penalty(own, targets, self.endpoints, self.weights)
+            white = not isinstance(self.whitening, Unwhitened)
+            penalty = gluing_penalty(own, targets, self.endpoints, self.weights, white=white)
         if penalty is not None:
             penalty.backward()  # type: ignore[no-untyped-call]
             log["penalty"] = float(penalty.detach())
