@@ -59,10 +59,7 @@ def main() -> None:
     for penalty in given.penalty:
         overrides = [f"method.penalty={penalty}", *given.set]
         rows = torch.tensor([measure(overrides, seed) for seed in range(given.seeds)])
-        private, communication, misalignment, rank = rows.mean(0).tolist()
-        print(
-            f"| {penalty:g} | {private:.3f} | {communication:.3f} | {misalignment:.2f} | {rank:.1f} |"
-        )
+        print(f"| {penalty:g} | " + " | ".join(f"{mean:.3f}" for mean in rows.mean(0)) + " |")
 
 
 if __name__ == "__main__":
