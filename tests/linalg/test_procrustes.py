@@ -224,6 +224,40 @@ def test_turning_the_latents_turns_the_map(seed: int, small: int, extra: int) ->
         assert deviation(procrustes(a @ p.mT, b @ q.mT), p @ v @ q.mT) < 1e-9
 
 
+# Scales
+
+SCALES = {torch.float32: [1e-38, 1e-23, 1e18, 1e36], torch.float64: [1e-300, 1e-160, 1e150, 1e300]}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("route", ROUTES)
+def test_latents_of_any_scale_have_the_map_of_ordinary_ones(route: str, dtype) -> None:
+    a, b = normal(80, 50, 6, dtype=dtype), normal(81, 50, 4, dtype=dtype)
+    expected, _ = scipy.linalg.polar((a.mT.double() @ b.double()).numpy())
+    for scale in SCALES[dtype]:
+        for x, y in ((scale * a, scale * b), (scale * a, b), (torch.stack([scale * a, a]), None)):
+            v = procrustes(x, torch.stack([b, scale * b]) if y is None else y, route=route)
+            assert deviation(v, torch.from_numpy(expected).expand_as(v)) < 10 * TOLERANCE[dtype]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("route", ROUTES)
+def test_cross_covariances_of_any_scale(route: str, dtype: torch.dtype) -> None:
+    m = with_spectrum(82, 7, [3.0, 2.0, 1.0], dtype)
+    for scale in SCALES[dtype]:
+        assert deviation(polar_factor(scale * m, route=route), polar_factor(m)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_powers_of_two_do_not_change_a_bit(route: str, dtype: torch.dtype) -> None:
+    """From ordinary scales, where nothing is divided, to those where both factors are."""
+    a, b = normal(83, 50, 9, dtype=dtype), normal(84, 50, 7, dtype=dtype)
+    expected = procrustes(a, b, route=route)
+    limit = 100 if dtype == torch.float32 else 1000
+    for i, j in [(3, -5), (20, 20), (-limit, 0), (0, limit), (-limit, -limit), (limit, limit)]:
+        assert torch.equal(procrustes(2.0**i * a, 2.0**j * b, route=route), expected)
+
+
 # The Gram route
 
 
@@ -432,6 +466,16 @@ def test_misalignment_is_0_if_aligned_1_if_unrelated_and_2_if_opposed(dtype: tor
     assert misalignment(basis[:, :5], basis[:, 5:]) == pytest.approx(1, rel=1e-5)
     assert misalignment(10 * a, 10 * b) == pytest.approx(misalignment(a, b))
     assert misalignment(torch.zeros(5, 3), torch.zeros(5, 3)) is None
+
+
+def test_misalignment_is_of_any_scale(dtype: torch.dtype) -> None:
+    a, b = normal(69, 12, 5, dtype=dtype), normal(71, 12, 5, dtype=dtype)
+    limit = 100 if dtype == torch.float32 else 1000
+    for exponent in (-limit, -20, 20, limit):
+        scale = 2.0**exponent
+        assert misalignment(scale * a, scale * b) == misalignment(a, b)
+    assert misalignment(2.0**-limit * a, b) == pytest.approx(1)
+    assert misalignment(2.0**30 * a, 2.0**30 * b, 2.0**60 * 7) == misalignment(a, b, 7.0)
 
 
 def test_misalignment_checks_its_latents() -> None:

@@ -135,6 +135,27 @@ def test_whitening_follows_rotations_and_ignores_scale_and_position(
     assert deviation(zca(moved, shrinkage).whiten(moved), white @ q) < 1e-8
 
 
+@pytest.mark.parametrize("shrinkage", [0.0, 0.3, "auto"])
+def test_powers_of_two_do_not_change_a_bit(shrinkage: float, dtype: torch.dtype) -> None:
+    x = correlated(28, 40, 6, dtype)
+    expected, amount = zca(x, shrinkage), ledoit_wolf(x)
+    limit = 100 if dtype == torch.float32 else 1000
+    for exponent in (-limit, -3, 4, limit):
+        scale = 2.0**exponent
+        found = zca(scale * x, shrinkage)
+        assert torch.equal(found.mean, scale * expected.mean)
+        assert torch.equal(found.whitener, expected.whitener / scale)
+        assert torch.equal(found.colourer, scale * expected.colourer)
+        assert torch.equal(found.whiten(scale * x), expected.whiten(x))
+        assert torch.equal(ledoit_wolf(scale * x), amount)
+    # And on ordinary latents the scaling itself changes nothing.
+    mean, covariance = shrunk_covariance(x, shrinkage)
+    whitener, colourer = inverse_sqrt_and_sqrt(covariance)
+    assert torch.equal(expected.mean, mean)
+    assert torch.equal(expected.whitener, whitener)
+    assert torch.equal(expected.colourer, colourer)
+
+
 # Ledoit-Wolf
 
 
@@ -275,10 +296,30 @@ def test_a_singular_covariance_is_refused_with_its_dimension(dtype: torch.dtype)
         zca(torch.stack([normal(24, 30, 5, dtype=dtype), x]))
     with pytest.raises(SingularCovarianceError, match="3 of its 6"):
         zca(normal(25, 4, 6, dtype=dtype))
-    with pytest.raises(SingularCovarianceError, match="5 of its 5"):
-        zca(torch.zeros(9, 5, dtype=dtype), "auto")
     assert torch.isfinite(zca(x, 0.01).whitener).all()
     assert torch.isfinite(zca(x, "auto").whitener).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-23, 7e5])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.5, "auto"])
+def test_latents_that_are_alike_are_not_sent_to_shrinkage(value, shrinkage, dtype) -> None:
+    """Rounding of the mean makes 0.1 - mean differ from 0."""
+    for count in (2, 9, 1000):
+        x = torch.full((count, 5), value, dtype=dtype)
+        with pytest.raises(SingularCovarianceError, match="none of its 5 directions has") as e:
+            zca(x, shrinkage)
+        assert "shrinkage='auto'" not in str(e.value)
+        assert "check the encoder" in str(e.value)
+        with pytest.raises(SingularCovarianceError, match="none of its 5"):
+            zca(torch.stack([normal(27, count, 5, dtype=dtype), x]), shrinkage)
+
+
+def test_where_auto_finds_nothing_to_shrink_a_number_is_asked_for(dtype: torch.dtype) -> None:
+    """The squares of two opposed latents have no spread, which Ledoit-Wolf goes by."""
+    x = torch.tensor([[1.0, 2.0], [-1.0, -2.0]], dtype=dtype).repeat(4, 1)
+    assert float(ledoit_wolf(x)) == 0
+    with pytest.raises(SingularCovarianceError, match=r"1 of its 2 .*if that is given, a number"):
+        zca(x, "auto")
 
 
 def test_little_variance_is_not_none(dtype: torch.dtype) -> None:

@@ -21,6 +21,7 @@ from sheafed.errors import (
 )
 from sheafed.linalg.checks import check_matrix, check_pair
 from sheafed.linalg.decompositions import eigh, svd
+from sheafed.linalg.scaling import is_in_range, power_of_two, scaled
 
 Route = Literal["svd", "gram"]
 
@@ -51,7 +52,10 @@ def procrustes(
     >>> torch.allclose(b @ v.mT, a, atol=1e-6)
     True
     """
-    return polar_factor(cross_covariance(a, b), route=route, previous=previous)
+    m = cross_covariance(a, b)
+    if not is_in_range(m):
+        m = _product(scaled(a), scaled(b))
+    return polar_factor(m, route=route, previous=previous)
 
 
 def cross_covariance(a: Tensor, b: Tensor) -> Tensor:
@@ -61,6 +65,10 @@ def cross_covariance(a: Tensor, b: Tensor) -> Tensor:
     torch.Size([3, 2])
     """
     check_pair("a", a, "b", b)
+    return _product(a, b)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
     return a.mT @ b if a.shape[-1] >= b.shape[-1] else b.mT @ a
 
 
@@ -102,7 +110,7 @@ def polar_factor(m: Tensor, *, route: Route = "svd", previous: Tensor | None = N
 
 
 def _polar_by_gram(m: Tensor, previous: Tensor | None) -> Tensor:
-    wide = m.double()
+    wide = scaled(m.double())
     values, vectors = eigh(wide.mT @ wide)
     ratio = float((values[..., 0] / values[..., -1].clamp_min(1e-300)).min())
     # Never coarser than the rank that the SVD route would find, or the two would disagree.
@@ -190,7 +198,12 @@ def misalignment(own: Tensor, carried: Tensor, energy: float | None = None) -> f
             "own and carried latents must lie in one space, got shapes "
             f"{tuple(own.shape)} and {tuple(carried.shape)}; apply the map first"
         )
-    energy = float(carried.square().sum()) if energy is None else energy
+    scale = torch.maximum(power_of_two(own), power_of_two(carried))
+    own, carried = own / scale, carried / scale
+    if energy is None:
+        energy = float(carried.square().sum())
+    else:
+        energy = energy / float(scale) / float(scale)
     total = float(own.square().sum()) + energy
     return float((own - carried).square().sum()) / total if total > 0 else None
 

@@ -23,8 +23,12 @@ from sheafed.errors import (
 )
 from sheafed.linalg.checks import check_fraction, check_matrix
 from sheafed.linalg.decompositions import eigh
+from sheafed.linalg.scaling import power_of_two, scaled
 
 Shrinkage = float | Literal["auto"]
+
+# Latents that differ from their mean by fewer units of rounding, root mean square, are constant.
+ROUNDINGS = 8
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,33 @@ def zca(x: Tensor, shrinkage: Shrinkage = 0.0) -> Whitening:
         shrinkage: from 0 (none) to 1 (only the overall scale is whitened), or `"auto"` for the
             Ledoit-Wolf optimum. Without any, a singular covariance is an error.
     """
-    mean, covariance = shrunk_covariance(x, shrinkage)
+    scale = power_of_two(check_matrix("x", x))
+    mean, covariance = shrunk_covariance(x / scale, shrinkage)
+    _check_varies(covariance)
     whitener, colourer = inverse_sqrt_and_sqrt(covariance)
-    return Whitening(mean, whitener, colourer)
+    return Whitening(mean * scale[..., 0], whitener / scale, colourer * scale)
+
+
+def _check_varies(covariance: Tensor) -> None:
+    """Raise if a covariance of numbers up to 2 is that of a constant, whose mean was rounded."""
+    variance = covariance.detach().diagonal(dim1=-2, dim2=-1).mean(-1)  # shrinkage keeps it
+    if bool((variance <= (ROUNDINGS * torch.finfo(covariance.dtype).eps) ** 2).any()):
+        check_variance(covariance.shape[-1], covariance.shape[-1])
+
+
+def check_variance(flat: int, d: int) -> None:
+    """Raise if some of d directions have no variance."""
+    if flat == d:
+        raise SingularCovarianceError(
+            f"the covariance is singular: none of its {d} directions has variance, since all "
+            "latents are alike, which shrinkage cannot change; check the encoder and its inputs"
+        )
+    if flat:
+        raise SingularCovarianceError(
+            f"the covariance is singular: {flat} of its {d} directions have no variance (too few "
+            "samples, or dead latent units); give shrinkage='auto' or, if that is given, a number "
+            "like 0.1"
+        )
 
 
 def shrunk_covariance(x: Tensor, shrinkage: Shrinkage = 0.0) -> tuple[Tensor, Tensor]:
@@ -117,7 +145,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
     >>> bool(0 < ledoit_wolf(torch.randn(20, 5)) <= 1)
     True
     """
-    check_matrix("x", x)
+    x = scaled(check_matrix("x", x))
     n, d = x.shape[-2:]
     with torch.no_grad():
         centred = (x - x.mean(-2, keepdim=True)).double()
@@ -154,12 +182,7 @@ class _Roots(torch.autograd.Function):
         values, vectors = eigh(covariance.double())
         d = covariance.shape[-1]
         floor = values[..., -1:] * d * torch.finfo(covariance.dtype).eps
-        flat = int((values <= floor).sum(-1).max())
-        if flat:
-            raise SingularCovarianceError(
-                f"the covariance is singular: {flat} of its {d} directions have no variance (too "
-                "few samples, or dead latent units); give shrinkage='auto' or a number above 0"
-            )
+        check_variance(int((values <= floor).sum(-1).max()), d)
         ctx.save_for_backward(values, vectors)
         inverse_root = (vectors * values.rsqrt()[..., None, :]) @ vectors.mT
         root = (vectors * values.sqrt()[..., None, :]) @ vectors.mT
