@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sheafed.errors import DtypeError, ShapeError
 from sheafed.linalg import identifiability, procrustes
+from sheafed.linalg.identifiability import numerical_rank
 from tests.helpers.matrices import (
     PROPERTY,
     TOLERANCE,
@@ -161,6 +162,75 @@ def test_a_missing_rank_does(dtype: torch.dtype) -> None:
     assert found.undetermined_dimension == 1
     basis = found.subspace.double()
     assert max(deviation(maps[0] @ basis, v @ basis) for v in maps[1:]) < 1e-3
+
+
+def test_latents_of_any_scale_are_judged_alike(dtype: torch.dtype) -> None:
+    a, b = normal(12, 20, 6, dtype=dtype), normal(13, 20, 4, dtype=dtype)
+    a[:, 5] = a[:, 0]
+    expected = identifiability(a, b)
+    limit = 50 if dtype == torch.float32 else 500
+    for i, j in [(-limit, -limit), (limit, limit), (2 * limit, -2 * limit), (4, 0)]:
+        found = identifiability(2.0**i * a, 2.0**j * b)
+        assert (found.rank_a, found.rank_b, found.rank_cross) == (5, 4, 4)
+        assert found.gap == expected.gap
+        assert found.smallest == expected.smallest * 2.0 ** (i + j)
+
+
+# The rank of rounded latents
+
+HALF = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize("given", [torch.float64, torch.float32, *HALF])
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(100, 10, 5), (40, 64, 5), (500, 32, 20)])
+def test_the_rank_of_a_product_is_found_in_its_precision(rows, columns, rank, given) -> None:
+    for seed in range(5):
+        a, b = normal(seed, rows, rank, dtype=given), normal(seed + 50, rank, columns, dtype=given)
+        for x in (a @ b, 3 * (a @ b)):
+            assert numerical_rank(x) == rank
+            assert numerical_rank(x, torch.zeros(columns)) == rank
+        if given != torch.float64:  # the oracle: in float64 the rounding passes for data
+            assert np.linalg.matrix_rank((a @ b).double().numpy()) == min(rows, columns)
+
+
+@pytest.mark.parametrize("given", [torch.float64, torch.float32])
+def test_the_rank_about_the_mean_knows_the_rounding_of_the_offset(given: torch.dtype) -> None:
+    for seed in range(5):
+        a, b = normal(seed, 100, 5, dtype=given), normal(seed + 50, 5, 10, dtype=given)
+        for offset in (1.0, 100.0, 1e4):
+            x = a @ b + offset
+            assert numerical_rank(x, x.double().mean(0)) == 5
+            full = normal(seed, 100, 10, dtype=given) + offset
+            assert numerical_rank(full, full.double().mean(0)) == 10
+    few = normal(7, 6, 10, dtype=given)
+    assert numerical_rank(few) == 6
+    assert numerical_rank(few, few.double().mean(0)) == 5
+
+
+def test_sums_of_many_terms_round_more_often() -> None:
+    for seed in range(5):
+        weight = normal(seed, 512, 5) @ normal(seed + 50, 5, 64)
+        assert (
+            numerical_rank(normal(seed + 90, 300, 512, dtype=torch.float32) @ weight.float()) == 5
+        )
+
+
+def test_little_is_not_nothing() -> None:
+    """Directions of a thousandth of the largest are data in float32, however many pilots."""
+    for rows in (100, 5000):
+        x = normal(14, rows, 10) * torch.logspace(0, -3, 10, dtype=torch.float64)
+        assert numerical_rank(x.float()) == 10
+
+
+def test_white_latents_are_judged_by_what_they_were_made_of() -> None:
+    a, b = normal(15, 30, 6), normal(16, 30, 4)
+    found = identifiability(a, b, ranks=(6, 3), precision=torch.float32)
+    assert (found.rank_a, found.rank_b, found.rank_cross) == (6, 3, 3)
+    s = np.linalg.svd((a.mT @ b).numpy(), compute_uv=False)
+    assert found.gap == pytest.approx((s[2] - s[3]) / s[0])
+    a, b = pilots_of(with_spectrum(17, 6, [1.0, 1.0, 1e-8]), 20)
+    assert identifiability(a, b).rank_cross == 3
+    assert identifiability(a, b, precision=torch.float32).rank_cross == 2
 
 
 def test_refusals() -> None:

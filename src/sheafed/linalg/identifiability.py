@@ -14,6 +14,11 @@ from torch import Tensor
 from sheafed.linalg.checks import check_single_pair
 from sheafed.linalg.decompositions import svd
 from sheafed.linalg.procrustes import cross_covariance, rank_tolerance
+from sheafed.linalg.scaling import power_of_two, scaled
+
+# Roundings that latents have behind them, generously: one when they were stored, and those of sums,
+# which are taken in float32 at least.
+STORED, SUMMED = 2, 16
 
 
 @dataclass(frozen=True)
@@ -55,21 +60,35 @@ class Identifiability:
         )
 
 
-def identifiability(a: Tensor, b: Tensor) -> Identifiability:
+def identifiability(
+    a: Tensor,
+    b: Tensor,
+    *,
+    ranks: tuple[int, int] | None = None,
+    precision: torch.dtype | None = None,
+) -> Identifiability:
     """Analyse the Procrustes problem of the pilots `a` `(K, d_a)` and `b` `(K, d_b)`.
 
     >>> few = identifiability(torch.eye(4)[:2], torch.eye(3)[:2])
     >>> print(few)
     undetermined on a subspace of dimension 1 of 3: 2 pilots give a cross-covariance of rank 2
+
+    Args:
+        a: pilots of one agent.
+        b: the same pilots, encoded by the other.
+        ranks: of the latents that `a` and `b` were computed from, if they were: whitening
+            amplifies rounding, and shows a rank that the latents did not have.
+        precision: the dtype in which those were computed, if coarser.
     """
     check_single_pair("a", a, "b", b)
+    precision = precision or a.dtype
+    ranks = ranks or (numerical_rank(a), numerical_rank(b))
     # In float64: the rank of a product of float32 matrices drowns in the rounding of the product.
-    m = cross_covariance(a.double(), b.double())
+    m = cross_covariance(scaled(a.double()), scaled(b.double()))
     _, s, wt = svd(m)
     dimension = m.shape[-1]
-    ranks = [int(torch.linalg.matrix_rank(x, rtol=_input_precision(x))) for x in (a, b)]
     # A product cannot have a higher rank than its factors, whatever rounding says.
-    rank = min(int((s > rank_tolerance(s, m.shape, a.dtype)).sum()), *ranks)
+    rank = min(int((s > rank_tolerance(s, m.shape, precision)).sum()), *ranks)
     following = float(s[rank]) if rank < dimension else 0.0
     return Identifiability(
         pilots=a.shape[-2],
@@ -77,11 +96,35 @@ def identifiability(a: Tensor, b: Tensor) -> Identifiability:
         rank_b=ranks[1],
         rank_cross=rank,
         dimension=dimension,
-        smallest=float(s[-1]),
+        smallest=float(s[-1]) * float(power_of_two(a)) * float(power_of_two(b)),
         gap=(float(s[rank - 1]) - following) / float(s[0]) if rank else 0.0,
         subspace=wt[:rank].mT.to(a.dtype),
     )
 
 
-def _input_precision(x: Tensor) -> float:
-    return max(x.shape[-2:]) * torch.finfo(x.dtype).eps
+def numerical_rank(x: Tensor, about: Tensor | None = None) -> int:
+    r"""Return the rank of latents `(K, d)` as far as the precision of their dtype shows it.
+
+    Rounding by a relative error $\epsilon$ adds noise of size $\epsilon\,\mathrm{rms}(x)$ to every
+    entry, whose largest singular value is about $\epsilon\,\mathrm{rms}(x)\,(\sqrt K + \sqrt d)$.
+    Singular values that some roundings explain count as zero.
+
+    >>> numerical_rank(torch.tensor([[1.0, 1.1], [3.0, 3.3]]))
+    1
+
+    Args:
+        x: latents, of any floating-point dtype.
+        about: a point `(d,)` that is subtracted first, in float64, as whitening does: the rank is
+            then that of the differences, but the rounding that of `x` itself.
+    """
+    stored = torch.finfo(x.dtype).eps
+    summed = min(stored, torch.finfo(torch.float32).eps)
+    wide = x.double()
+    scale = power_of_two(wide)
+    wide = wide / scale
+    differences = wide if about is None else wide - about.double() / scale[0]
+    s = torch.linalg.svdvals(differences)
+    rows, columns = x.shape
+    size = float(wide.square().mean().sqrt()) * (rows**0.5 + columns**0.5)
+    noise = (STORED * stored + SUMMED * summed) * size
+    return int((s > noise + rank_tolerance(s, x.shape, torch.float64)).sum())
