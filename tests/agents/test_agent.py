@@ -14,7 +14,13 @@ from torch.utils.data import TensorDataset
 from sheafed.agents.agent import Agent, paper_optimizer
 from sheafed.agents.objectives import cross_entropy
 from sheafed.agents.samples import Batch
-from sheafed.errors import EmptyInputError, InputError, LatentSizeError, NonFiniteError
+from sheafed.errors import (
+    DtypeError,
+    EmptyInputError,
+    InputError,
+    LatentSizeError,
+    NonFiniteError,
+)
 
 FEATURES, CLASSES = 4, 3
 
@@ -190,6 +196,35 @@ def test_non_finite_latents() -> None:
     inputs[0, 0] = float("nan")
     with pytest.raises(NonFiniteError, match="agent 'a': the encoder gives non-finite latents"):
         agent(data=(inputs, targets))
+
+
+HALF = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("half", HALF)
+def test_models_in_half_precision_are_named(half: torch.dtype) -> None:
+    inputs, labels = data()
+    encoder = nn.Linear(FEATURES, 2).to(half)
+    with pytest.raises(DtypeError, match=rf"agent 'a': the encoder has .*{half}.*encoder\.float"):
+        agent(encoder=encoder)
+    with pytest.raises(DtypeError, match=rf"agent 'a': the encoder gives latents in {half}"):
+        agent(encoder=encoder, data=(inputs.to(half), labels))
+    with pytest.raises(DtypeError, match=rf"agent 'a': the head has .*{half}.*head\.float"):
+        agent(head=nn.Linear(2, CLASSES).to(half))
+
+
+def test_an_encoder_may_compute_in_half_precision() -> None:
+    class Compact(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(FEATURES, 2).bfloat16()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x.bfloat16()).float()
+
+    one = agent(encoder=Compact(), frozen=True)
+    assert one.dtype == torch.float32
+    step(one)
 
 
 def test_an_encoder_that_changes_its_latent_size() -> None:

@@ -4,9 +4,15 @@ import torch
 from torch import nn
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import cross_entropy, soft_cross_entropy
+from sheafed.agents.objectives import (
+    Objective,
+    OnlineProbe,
+    PseudoLabels,
+    cross_entropy,
+    soft_cross_entropy,
+)
 from sheafed.agents.samples import Batch
-from sheafed.errors import InputError
+from sheafed.errors import DtypeError, InputError, ShapeError
 
 STREAM = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(9, 4, generator=STREAM)
@@ -47,6 +53,44 @@ def test_cross_entropy_without_a_head() -> None:
 def test_cross_entropy_without_labels() -> None:
     with pytest.raises(InputError, match="agent 'a' has no labels, which cross-entropy needs"):
         cross_entropy(agent(), Batch(INPUTS, None))
+
+
+OBJECTIVES = {
+    "cross-entropy": cross_entropy,
+    "online probe": OnlineProbe(lambda agent, batch: torch.zeros(())),
+    "pseudo-labels": PseudoLabels(augmentation=lambda x: x, weak=lambda x: x),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize("label", [3, 255, -2, -100])
+def test_labels_without_a_score_are_named(objective: Objective, label: int) -> None:
+    targets = TARGETS.clone()
+    targets[4] = label
+    with pytest.raises(InputError, match=rf"agent 'a': .* 0 to 2, .* 3 outputs, got {label};"):
+        objective(agent(), Batch(INPUTS, targets))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8, torch.uint16])
+def test_labels_of_any_integer_type_are_labels(objective: Objective, kind: torch.dtype) -> None:
+    """Also from samples of a user's own, which nothing has converted."""
+    expected = objective(agent(), Batch(INPUTS, TARGETS))
+    assert torch.equal(objective(agent(), Batch(INPUTS, TARGETS.to(kind))), expected)
+
+
+def test_what_is_no_label_is_named() -> None:
+    for kind in (torch.float32, torch.bool):
+        with pytest.raises(DtypeError, match=rf"agent 'a': .*got {kind} of shape \(9,\); convert"):
+            cross_entropy(agent(), Batch(INPUTS, TARGETS.to(kind)))
+    with pytest.raises(ShapeError, match=r"agent 'a': .*\(9,\), one per sample, got \(9, 1\)"):
+        cross_entropy(agent(), Batch(INPUTS, TARGETS[:, None]))
+
+
+def test_class_probabilities_are_targets() -> None:
+    certain = nn.functional.one_hot(TARGETS, 3).float()
+    expected = cross_entropy(agent(), Batch(INPUTS, TARGETS))
+    torch.testing.assert_close(cross_entropy(agent(), Batch(INPUTS, certain)), expected)
 
 
 def test_soft_cross_entropy_by_hand() -> None:

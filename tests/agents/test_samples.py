@@ -191,3 +191,25 @@ def test_bytes_are_seen_as_fractions() -> None:
     assert as_samples(kept) is kept
     with pytest.raises(DtypeError, match=r"must be torch.uint8, got torch.float32"):
         ByteSamples(INPUTS)
+
+
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.int64]
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_whole_numbers_are_labels_whatever_their_size(kind: torch.dtype) -> None:
+    labels = TARGETS.to(kind)
+    images = ByteSamples(torch.zeros(6, 1, 2, 2, dtype=torch.uint8), labels)
+    pairs = Items([(x, y.numpy()) for x, y in zip(INPUTS, labels, strict=True)])
+    for given_form in ((INPUTS, labels), (INPUTS.numpy(), labels.numpy()), images, pairs):
+        found = as_samples(given_form).batch(torch.tensor([4, 1])).targets
+        assert found is not None
+        assert found.dtype == torch.int64
+        assert found.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bool])
+def test_other_targets_are_left_alone(kind: torch.dtype) -> None:
+    found = as_samples((INPUTS, TARGETS.to(kind))).batch(torch.tensor([4, 1])).targets
+    assert found is not None
+    assert found.dtype == kind

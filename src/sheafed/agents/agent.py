@@ -12,7 +12,8 @@ from torch.optim import SGD, Optimizer
 
 from sheafed.agents.objectives import Objective, cross_entropy
 from sheafed.agents.samples import Batch, DataOrder, Samples, as_local_data
-from sheafed.errors import InputError, LatentSizeError, NonFiniteError
+from sheafed.errors import DtypeError, InputError, LatentSizeError, NonFiniteError
+from sheafed.linalg.checks import FLOATING
 from sheafed.seeds import generator
 
 ENCODING_BATCH_SIZE = 128
@@ -50,7 +51,8 @@ class Agent:
             It must give latents `(n, d)`; d is inferred from the first training samples.
         head: any module from latents to class scores, or none.
         data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
-            mapping with `train` and optionally `validation` and `test`.
+            mapping with `train` and optionally `validation` and `test`. Labels are whole numbers
+            from 0 on, of any integer type.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
             module, e.g. with a decoder, are trained and checkpointed with the agent's.
         optimizer: a torch optimiser over the parameters, or a function from parameters to one.
@@ -110,6 +112,8 @@ class Agent:
         self._latent_records: list[list[Tensor]] = []
         self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
         self.dimension = self._infer_dimension()
+        if head is not None:
+            self._check_precision("head", head)
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
@@ -264,6 +268,7 @@ class Agent:
             with self.inference(), torch.no_grad():
                 latents = self._encode(inputs)
         except (RuntimeError, TypeError, ValueError) as problem:
+            self._check_precision("encoder", self.encoder)
             raise InputError(
                 f"agent {self.name!r}: the encoder fails on its training inputs, "
                 f"{inputs.dtype} of shape {tuple(inputs.shape)}: {problem}"
@@ -279,8 +284,22 @@ class Agent:
                 f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
                 "data; check the data and the initial weights"
             )
+        if latents.dtype not in FLOATING:
+            raise DtypeError(
+                f"agent {self.name!r}: the encoder gives latents in {latents.dtype}, expected "
+                "float32 or float64; convert it by encoder.float(), or let it return float32"
+            )
         self.dtype = latents.dtype
         return int(latents.shape[-1])
+
+    def _check_precision(self, what: str, module: nn.Module) -> None:
+        """Raise if a module has parameters in half precision, with which torch mixes no others."""
+        for parameter in module.parameters():
+            if parameter.is_floating_point() and parameter.dtype not in FLOATING:
+                raise DtypeError(
+                    f"agent {self.name!r}: the {what} has parameters in {parameter.dtype}, "
+                    f"expected float32 or float64; convert it by {what}.float()"
+                )
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, d={self.dimension}, {len(self.data.train)} training samples)"

@@ -12,6 +12,11 @@ from torch.utils.data import Dataset, default_collate
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 from sheafed.seeds import permutation
 
+INTEGERS = (
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+)
+
 
 class Batch(NamedTuple):
     """Inputs `(n, ...)` and, unless unlabelled, targets `(n, ...)`."""
@@ -54,7 +59,7 @@ class TensorSamples:
         return len(self.inputs)
 
     def batch(self, indices: Tensor) -> Batch:
-        targets = None if self.targets is None else self.targets[indices]
+        targets = None if self.targets is None else as_labels(self.targets[indices])
         return Batch(self.inputs[indices], targets)
 
 
@@ -96,7 +101,18 @@ class DatasetSamples:
                 "a Dataset must give inputs or (input, target) pairs, got samples of type "
                 f"{type(self.dataset[0]).__name__}; wrap it in one that does"
             )
-        return Batch(collated[0], collated[1] if len(collated) == 2 else None)
+        return Batch(collated[0], as_labels(collated[1]) if len(collated) == 2 else None)
+
+
+def as_labels(targets: Tensor) -> Tensor:
+    """Return integers as int64, the type of labels in torch, and other targets as they are.
+
+    >>> as_labels(torch.tensor([2, 0], dtype=torch.uint8))
+    tensor([2, 0])
+    """
+    if not isinstance(targets, Tensor) or targets.dtype not in INTEGERS:
+        return targets
+    return targets.long()
 
 
 def as_samples(given: Any) -> Samples:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.objectives.objective import Objective
-from sheafed.agents.objectives.supervised import head_and_targets
+from sheafed.agents.objectives.supervised import head_and_targets, label_loss
 from sheafed.agents.samples import Batch
 
 if TYPE_CHECKING:
@@ -37,4 +37,4 @@ class OnlineProbe(nn.Module):
         loss = self.objective(agent, batch)
         with agent.inference(), torch.no_grad():
             latents = agent.encode(batch.inputs)
-        return loss + nn.functional.cross_entropy(head(latents), targets)
+        return loss + label_loss(agent, head(latents), targets)

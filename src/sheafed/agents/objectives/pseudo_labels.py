@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sheafed.agents.objectives.augmentations import AnyAugmentation, Augment, Augmentation
 from sheafed.agents.objectives.objective import ObjectiveOptions
+from sheafed.agents.objectives.supervised import label_loss
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
 from sheafed.options import Fraction, NotNegative, options
@@ -97,7 +98,7 @@ class PseudoLabels(ObjectiveOptions):
         weak, strong = scores.split([len(known), len(unlabelled)])
         loss = self.weight * pseudo_label_loss(weak[~known], strong, self.confidence)
         if bool(known.any()):
-            loss = loss + nn.functional.cross_entropy(weak[known], batch.targets[known])
+            loss = loss + label_loss(agent, weak[known], batch.targets[known])
         return loss
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.objectives.objective import Objective, ObjectiveOptions
-from sheafed.agents.samples import Batch
-from sheafed.errors import InputError
+from sheafed.agents.samples import INTEGERS, Batch, as_labels
+from sheafed.errors import DtypeError, InputError, ShapeError
 from sheafed.options import options
 
 if TYPE_CHECKING:
@@ -28,7 +28,40 @@ def cross_entropy(agent: Agent, batch: Batch) -> Tensor:
     torch.Size([])
     """
     head, targets = head_and_targets(agent, batch)
-    return nn.functional.cross_entropy(head(agent.encode(batch.inputs)), targets)
+    return label_loss(agent, head(agent.encode(batch.inputs)), targets)
+
+
+def label_loss(agent: Agent, scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of scores `(n, classes)`, or raise if targets are no labels.
+
+    Class probabilities of the shape of the scores are targets too, as in torch.
+    """
+    if targets.dtype in INTEGERS:
+        check_labels(agent.name, targets, scores)
+    elif not targets.is_floating_point() or targets.shape != scores.shape:
+        raise DtypeError(
+            f"agent {agent.name!r}: labels must be whole numbers from 0 on, got {targets.dtype} of "
+            f"shape {tuple(targets.shape)}; convert them by .long()"
+        )
+    return nn.functional.cross_entropy(scores, as_labels(targets))
+
+
+def check_labels(name: str, labels: Tensor, scores: Tensor) -> None:
+    """Raise unless there is one label per sample, and a score for every label."""
+    expected = (*scores.shape[:1], *scores.shape[2:])
+    if labels.shape != expected:
+        raise ShapeError(
+            f"agent {name!r}: labels must have the shape {expected}, one per sample, got "
+            f"{tuple(labels.shape)}; flatten them"
+        )
+    classes = scores.shape[1]
+    for label in (int(end) for end in torch.aminmax(as_labels(labels))):
+        if not 0 <= label < classes:
+            raise InputError(
+                f"agent {name!r}: labels must lie in 0 to {classes - 1}, since its head has "
+                f"{classes} outputs, got {label}; number the classes from 0, give the head an "
+                "output per class, or, if samples are unlabelled, use PseudoLabels"
+            )
 
 
 @options
