@@ -1,12 +1,17 @@
 r"""Routing: paths between agents that are not neighbours, and the loss to expect on them.
 
-There are two losses, both as shares of the latent's energy. At every hop the neighbours' latents of
-the pilots may *mismatch* in the smaller of their two spaces. And the narrowest stalk of the path
-cannot hold all of a wider latent: that part is lost, however wide later stalks are.
+What a path keeps of a latent is the product of the shares that its parts keep. At every hop the
+neighbours' latents of the pilots may *mismatch* in the smaller of their two spaces, by $\mu$: the
+share $1 - \mu$ is kept. And the narrowest stalk of the path, of size w, keeps w of the d dimensions
+of a wider latent, however wide later stalks are.
+
+Losses do not add up: what the first hop has lost, the second cannot lose again. Their sum is what
+the product amounts to for small losses; for large ones it overrates hops against narrow stalks.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -20,27 +25,30 @@ from sheafed.graphs import Edge, orient_pair
 def path_loss(
     path: Sequence[str], dims: Mapping[str, int], mismatch: Mapping[Edge, float]
 ) -> float:
-    r"""Return the expected loss of a path, $\sum_{ij} \mu_{ij} + (d - \min_i d_i) / d$.
+    r"""Return the expected loss of a path, $1 - \frac{\min_i d_i}{d} \prod_{ij} (1 - \mu_{ij})$.
 
     >>> dims = {"ada": 8, "bo": 4, "cy": 8}
-    >>> path_loss(["ada", "bo", "cy"], dims, {Edge("ada", "bo"): 0.1, Edge("cy", "bo"): 0.1})
-    0.7
+    >>> path_loss(["ada", "bo", "cy"], dims, {Edge("ada", "bo"): 0.5, Edge("cy", "bo"): 0.5})
+    0.875
 
     Args:
         path: from the sender, whose latents have size $d$, to the receiver.
         dims: $d_i$, the stalk dimension of every agent.
-        mismatch: $\mu$ of every edge, the misalignment of the pilots in its smaller space.
+        mismatch: $\mu$ of every edge, the misalignment of the pilots in its smaller space; opposed
+            latents, with $\mu > 1$, keep as little as unrelated ones.
     """
     check_path(path, mismatch)
-    mismatched = sum(mismatch[_edge(a, b, dims)] for a, b in pairwise(path))
-    size = dims[path[0]]
-    return mismatched + (size - min(dims[name] for name in path)) / size
+    kept = math.prod(_kept(mismatch[_edge(a, b, dims)]) for a, b in pairwise(path))
+    return 1 - kept * min(dims[name] for name in path) / dims[path[0]]
 
 
 def lowest_loss_path(
     sender: str, receiver: str, dims: Mapping[str, int], mismatch: Mapping[Edge, float]
 ) -> list[str]:
-    """Return the path from sender to receiver with the least `path_loss`.
+    """Return the edge between neighbours, else the path with the least `path_loss`.
+
+    The map of an edge was fitted to the pilots of both its ends, which no composition was, even
+    where its hops promise more.
 
     >>> dims = {"ada": 8, "bo": 2, "cy": 8, "dee": 8}
     >>> edges = [("ada", "bo"), ("bo", "cy"), ("ada", "dee"), ("dee", "cy")]
@@ -49,12 +57,15 @@ def lowest_loss_path(
     ['ada', 'dee', 'cy']
     """
     check_agents((sender, receiver), dims)
+    if Edge(sender, receiver) in mismatch or Edge(receiver, sender) in mismatch:
+        return [sender, receiver]
     network: nx.Graph[str] = nx.Graph()
     network.add_nodes_from(dims)
-    for (head, tail), loss in sorted(mismatch.items()):
-        network.add_edge(head, tail, weight=loss)
+    for (head, tail), lost in sorted(mismatch.items()):
+        kept = _kept(lost)
+        network.add_edge(head, tail, weight=-math.log(kept) if kept else math.inf)
     found = []
-    # For every width that the narrowest stalk may have: the least mismatch through such stalks.
+    # For every width that the narrowest stalk may have, the path that keeps most.
     for width in sorted(set(dims.values()), reverse=True):
         if width <= min(dims[sender], dims[receiver]):
             wide = network.subgraph(name for name in dims if dims[name] >= width)
@@ -66,6 +77,10 @@ def lowest_loss_path(
             "between its components"
         )
     return min(found, key=lambda path: path_loss(path, dims, mismatch))
+
+
+def _kept(mismatch: float) -> float:
+    return max(0.0, 1 - mismatch)
 
 
 def check_path(path: Sequence[str], edges: Mapping[Edge, object]) -> None:
