@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,14 +18,15 @@ from torch import Tensor
 
 from sheafed.alignment import files
 from sheafed.alignment.report import AlignmentReport, EdgeFit
-from sheafed.errors import DtypeError, UnknownAgentError
-from sheafed.linalg.checks import FLOATING
+from sheafed.errors import DtypeError
+from sheafed.graphs import Edge
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.latent_link import LatentLink
 from sheafed.sheaf.network_sheaf import NetworkSheaf
+from sheafed.sheaf.routing import lowest_loss_path
 
-Array = NDArray[np.float32] | NDArray[np.float64] | Tensor
-ArrayT = TypeVar("ArrayT", NDArray[np.float32], NDArray[np.float64], Tensor)
+Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
+ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.float64], Tensor)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Alignment:
 
         The result `(n, d_receiver)` is of the kind and precision of `z`, ready for the receiver's
         head. A single latent `(d_sender,)` works too. Between agents that are not neighbours the
-        latents take the path of least misalignment.
+        latents take the path of least expected loss (`sheafed.sheaf.path_loss`).
         """
         link = self.link(sender, receiver)
         given = as_tensor(f"the latents of {sender!r}", z)
@@ -74,16 +74,9 @@ class Alignment:
         )
 
     def path(self, sender: str, receiver: str) -> list[str]:
-        """Return the path from sender to receiver with the least sum of misalignments."""
-        for name in (sender, receiver):
-            if name not in self.whitenings:
-                raise UnknownAgentError(
-                    f"unknown agent {name!r}; this alignment has {', '.join(self.names)}"
-                )
-        weighted: nx.Graph[str] = nx.Graph()
-        weighted.add_nodes_from(self.names)
-        weighted.add_weighted_edges_from((f.head, f.tail, f.misalignment) for f in self.fits)
-        return list(nx.dijkstra_path(weighted, sender, receiver))
+        """Return the edge between neighbours, else the path of least expected loss."""
+        mismatch = {Edge(fit.head, fit.tail): fit.mismatch for fit in self.fits}
+        return lowest_loss_path(sender, receiver, self.sheaf.dims, mismatch)
 
     def report(self) -> AlignmentReport:
         return AlignmentReport(
@@ -103,6 +96,6 @@ class Alignment:
 
 def as_tensor(name: str, x: Array) -> Tensor:
     tensor = torch.as_tensor(x)
-    if tensor.dtype not in FLOATING:
-        raise DtypeError(f"{name} must be float32 or float64, got {tensor.dtype}; convert them")
+    if not tensor.is_floating_point():
+        raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
     return tensor.detach()

@@ -16,7 +16,7 @@ from sheafed.graphs import Edge
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
-VERSION = 1
+VERSION = 2
 DOCUMENT, TENSORS = "alignment.json", "alignment.safetensors"
 
 

@@ -19,13 +19,14 @@ from sheafed.errors import (
     InputError,
     RankError,
     ShapeError,
+    SingularCovarianceError,
     UndeterminedMapWarning,
 )
 from sheafed.graphs import Edge
 from sheafed.linalg.checks import check_matrix
-from sheafed.linalg.identifiability import identifiability
+from sheafed.linalg.identifiability import identifiability, numerical_rank
 from sheafed.linalg.procrustes import misalignment, procrustes
-from sheafed.linalg.whitening import Shrinkage, Whitening, zca
+from sheafed.linalg.whitening import Shrinkage, Whitening, check_variance, zca
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
 WhiteningSource = Literal["pilots", "private"]
@@ -58,16 +59,13 @@ def align(
     """
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
-    pilots = {
-        name: check_matrix(
-            f"the pilot latents of {name!r}", as_tensor(f"the latents of {name!r}", x)
-        ).double()
-        for name, x in latents.items()
-    }
+    pilots = {name: _checked(f"the pilot latents of {name!r}", x) for name, x in latents.items()}
     _check_same_pilots(pilots)
     network = _network(graph, sorted(pilots))
     whitenings = _fit_whitenings(pilots, whitening, shrinkage, private)
-    white = {name: whitenings[name].whiten(x) for name, x in pilots.items()}
+    white = {name: whitenings[name].whiten(x.double()) for name, x in pilots.items()}
+    # Of the latents as they were given: in float64, and whitened, their rounding looks like data.
+    ranks = {name: numerical_rank(x, whitenings[name].mean) for name, x in pilots.items()}
     dims = {name: x.shape[-1] for name, x in pilots.items()}
     maps: dict[Edge, Tensor] = {}
     fits = []
@@ -77,12 +75,18 @@ def align(
             # One warning below names all such edges.
             warnings.simplefilter("ignore", UndeterminedMapWarning)
             maps[edge] = procrustes(head, tail)
-        misfit = misalignment(head, tail @ maps[edge].mT, energy=float(tail.square().sum()))
-        if misfit is None:
+        misfit = misalignment(head, tail @ maps[edge].mT)
+        mismatch = misalignment(tail, head @ maps[edge])
+        if misfit is None or mismatch is None:
             raise RankError(
-                f"the latents of {edge.head!r} and {edge.tail!r} are all zero; check the encoders"
+                f"the latents of {edge.head!r} or {edge.tail!r} are all zero; check the encoders"
             )
-        judged = identifiability(head, tail)
+        judged = identifiability(
+            head,
+            tail,
+            ranks=(ranks[edge.head], ranks[edge.tail]),
+            precision=_precision(pilots[edge.head], pilots[edge.tail]),
+        )
         fits.append(
             EdgeFit(
                 head=edge.head,
@@ -90,12 +94,25 @@ def align(
                 d_head=dims[edge.head],
                 d_tail=dims[edge.tail],
                 misalignment=misfit,
+                mismatch=mismatch,
                 rank=judged.rank_cross,
                 gap=judged.gap,
             )
         )
     _warn_undetermined(fits, pilots=len(next(iter(pilots.values()))))
     return Alignment(NetworkSheaf(network, dims, maps), whitenings, tuple(fits))
+
+
+def _checked(name: str, x: Array) -> Tensor:
+    given = as_tensor(name, x)
+    check_matrix(name, given.double())
+    return given
+
+
+def _precision(*given: Tensor) -> torch.dtype:
+    """Return that of the sums behind latents; those of half precision were summed in float32."""
+    double = all(x.dtype == torch.float64 for x in given)
+    return torch.float64 if double else torch.float32
 
 
 def _check_same_pilots(pilots: Mapping[str, Tensor]) -> None:
@@ -135,7 +152,7 @@ def _fit_whitenings(
     if whitening is None:
         return {name: _no_whitening(x.shape[-1]) for name, x in pilots.items()}
     if whitening == "pilots":
-        return {name: zca(x, shrinkage) for name, x in pilots.items()}
+        return {name: _fit(name, x, shrinkage) for name, x in pilots.items()}
     if private is None:
         raise InputError(f"whitening must be 'pilots', 'private' or None, got {whitening!r}")
     if set(private) != set(pilots):
@@ -144,14 +161,25 @@ def _fit_whitenings(
         )
     fitted = {}
     for name, x in private.items():
-        own = as_tensor(f"the private latents of {name!r}", x).double()
+        own = _checked(f"the private latents of {name!r}", x)
         if own.ndim != 2 or own.shape[-1] != pilots[name].shape[-1]:
             raise ShapeError(
                 f"the private latents of {name!r} must be (n, {pilots[name].shape[-1]}), got "
                 f"{tuple(own.shape)}"
             )
-        fitted[name] = zca(own, shrinkage)
+        fitted[name] = _fit(name, own, shrinkage)
     return fitted
+
+
+def _fit(name: str, x: Tensor, shrinkage: Shrinkage) -> Whitening:
+    try:
+        whitening = zca(x.double(), shrinkage)
+        if shrinkage == 0:  # what float64 takes for a little variance may be rounding
+            d = x.shape[-1]
+            check_variance(d - numerical_rank(x, whitening.mean), d)
+    except SingularCovarianceError as problem:
+        raise SingularCovarianceError(f"latents of {name!r}: {problem}") from problem
+    return whitening
 
 
 def _no_whitening(dimension: int) -> Whitening:

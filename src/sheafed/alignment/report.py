@@ -15,6 +15,8 @@ class EdgeFit:
     d_tail: int
     misalignment: float
     """Of the white pilots (see `sheafed.linalg.misalignment`): 0 aligned, 1 unrelated."""
+    mismatch: float
+    """The same in the smaller space, where the tail reads the head: what routing goes by."""
     rank: int
     """Of the cross-covariance; the map is determined when it equals `d_tail`."""
     gap: float
