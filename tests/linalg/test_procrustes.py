@@ -352,6 +352,9 @@ def test_warnings_point_at_the_caller() -> None:
     with pytest.warns(UndeterminedMapWarning) as caught:
         procrustes(a, b)
     assert caught[0].filename == __file__
+    with pytest.warns(UndeterminedMapWarning) as caught:
+        polar_factor(cross_covariance(a, b))
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(

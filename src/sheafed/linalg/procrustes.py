@@ -55,7 +55,7 @@ def procrustes(
     m = cross_covariance(a, b)
     if not is_in_range(m):
         m = _product(scaled(a), scaled(b))
-    return polar_factor(m, route=route, previous=previous)
+    return _polar(m, route, previous)
 
 
 def cross_covariance(a: Tensor, b: Tensor) -> Tensor:
@@ -97,6 +97,10 @@ def polar_factor(m: Tensor, *, route: Route = "svd", previous: Tensor | None = N
             "a cross-covariance must be (d_large, d_small) with d_large >= d_small, got "
             f"{tuple(m.shape)}; transpose it"
         )
+    return _polar(m, route, previous)
+
+
+def _polar(m: Tensor, route: Route, previous: Tensor | None) -> Tensor:
     if previous is not None and check_matrix("previous", previous).shape != m.shape:
         raise ShapeError(
             f"previous must have the shape of the map, {tuple(m.shape)}, got "
