@@ -12,7 +12,7 @@ from sheafed import train
 from sheafed.errors import HandshakeError, InputError
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ComFed, NonCooperative
-from sheafed.methods.comfed import like, prototype_gap
+from sheafed.methods.comfed import like
 from sheafed.methods.prototypes import class_sums
 from tests.helpers.baselines import (
     PAIR,
@@ -37,15 +37,6 @@ R = 5
 BOTH = [ComFed(0.7, R), ComFed(0.7, R, every="round")]
 
 
-def test_the_gap_class_by_class_without_unknown_ones() -> None:
-    z, prototypes = normal(1, 6, R), normal(2, 4, R)
-    targets, known = torch.tensor([0, 1, 2, 0, 1, 1]), torch.tensor([True, False, True, True])
-    found = prototype_gap(z, targets, prototypes, known)
-    gaps = [np.mean((z[targets == c].numpy().mean(0) - prototypes[c].numpy()) ** 2) for c in (0, 2)]
-    assert float(found) == pytest.approx(np.mean(gaps), rel=1e-6)
-    assert prototype_gap(z, targets, prototypes, torch.zeros(4, dtype=torch.bool)) is None
-
-
 def test_one_step_by_hand() -> None:
     rate, weight = 0.5, 0.7
     training = Training(quiet(MIXED, rate), PAIR, ComFed(weight, R)).run(4)
@@ -64,8 +55,8 @@ def test_one_step_by_hand() -> None:
     means = class_means(z, targets.numpy())
     error = means @ p.T - server
     log = receive_one(training, "a")
-    assert log["penalty"] == pytest.approx(weight * np.mean(error**2), rel=1e-10)
-    slope = 2 * weight * error / error.size
+    assert log["penalty"] == pytest.approx(weight * np.sum(error**2) / CLASSES, rel=1e-10)
+    slope = 2 * weight * error / CLASSES
     np.testing.assert_allclose(node.projection.detach(), p - rate * slope.T @ means, rtol=1e-9)
     sizes = np.bincount(targets.numpy(), minlength=CLASSES)
     gradient = (slope @ p)[targets.numpy()] / sizes[targets.numpy(), None]
@@ -123,7 +114,7 @@ def test_without_a_penalty_it_is_independent_training(method: ComFed) -> None:
 @pytest.mark.parametrize("every", ["epoch", "round"])
 def test_the_gap_decreases(every: str) -> None:
     agents, shared = trained_apart(a=16, b=16)
-    method = ComFed(1.0, 16, every)
+    method = ComFed(0.1, 16, every)
     training = Training(agents, PAIR, method, shared, rounds_per_epoch=20).run(100)
     penalties = training.penalties()
     assert penalties[0] > 0
@@ -145,7 +136,7 @@ def relative_spread(training: Training) -> float:
 
 def test_prototypes_stay_apart_in_a_short_run_and_collapse_in_a_long_one() -> None:
     agents, shared = digit_agents({"a": 16, "b": 16})
-    training = Training(agents, PAIR, ComFed(3.0, 16), shared, rounds_per_epoch=20).run(160)
+    training = Training(agents, PAIR, ComFed(0.2, 16), shared, rounds_per_epoch=20).run(160)
     assert relative_spread(training) > 0.3
     training.run(440)
     assert relative_spread(training) < 0.15
@@ -236,6 +227,16 @@ def test_a_projection_starts_orthonormal_and_is_ones_own(r: int, d: int) -> None
     assert not torch.allclose(p, q)
 
 
+def test_a_projection_may_start_as_a_layer_does() -> None:
+    method = ComFed(projection=40, start="xavier")
+    node = Training(noisy({"a": 60, "b": 6}), PAIR, method).nodes["a"]
+    bound = np.sqrt(6 / (40 + 60))
+    found = node.projection.detach().numpy()
+    assert bound * 0.99 < np.abs(found).max() <= bound
+    # Of a uniform distribution; 2400 numbers.
+    assert found.std() == pytest.approx(bound / np.sqrt(3), rel=0.05)
+
+
 def test_trained_and_understood_without_maps_fitted_afterwards() -> None:
     run = train(noisy(MIXED), PAIR, ComFed(0.1, R), pilots(), epochs=3)
     assert run.history.evaluation is not None
@@ -250,7 +251,14 @@ def test_projection_dimensions_must_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"penalty": -1.0}, {"projection": 0}, {"projection": 1.5}, {"every": "year"}]
+    "options",
+    [
+        {"penalty": -1.0},
+        {"projection": 0},
+        {"projection": 1.5},
+        {"every": "year"},
+        {"start": "zero"},
+    ],
 )
 def test_options_are_checked(options: dict) -> None:
     with pytest.raises(InputError, match=next(iter(options))):

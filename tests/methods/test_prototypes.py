@@ -9,7 +9,13 @@ from sheafed import Agent
 from sheafed.agents.samples import Batch
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods import ComFed, FedProto
-from sheafed.methods.prototypes import Prototypes, class_sums, classes_of, weighted_mean
+from sheafed.methods.prototypes import (
+    Prototypes,
+    class_gaps,
+    class_sums,
+    classes_of,
+    weighted_mean,
+)
 from sheafed.transport.message import Message
 from tests.helpers.baselines import Training, noisy, quiet
 from tests.helpers.small_federations import agent, normal, samples
@@ -25,6 +31,18 @@ def test_class_sums_sample_by_sample() -> None:
         expected[y] += v
     np.testing.assert_allclose(sums.numpy(), expected, rtol=1e-6)
     assert counts.tolist() == [3, 0, 2, 0, 2]
+
+
+def test_the_gaps_class_by_class_without_unknown_and_absent_ones() -> None:
+    z, prototypes = normal(1, 6, 5), normal(2, 5, 5)
+    targets = torch.tensor([0, 1, 2, 0, 1, 1])
+    known = torch.tensor([True, False, True, True, True])
+    found = class_gaps(z, targets, prototypes, known)
+    expected = [
+        np.sum((z[targets == c].numpy().mean(0) - prototypes[c].numpy()) ** 2) for c in (0, 2)
+    ]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    assert len(class_gaps(z, targets, prototypes, torch.zeros(5, dtype=torch.bool))) == 0
 
 
 def test_the_weighted_mean_of_means_is_the_mean_of_all_samples() -> None:

@@ -5,14 +5,15 @@ prototypes of its classes in the shared space are broadcast to the neighbours, a
 aggregates what it receives together with its own. On a complete graph, and so for two agents, that
 is the aggregate of a server.
 
-Nothing but the alignment trains $P_i$, and $P_i = 0$ satisfies it. The description that the
-Sheaf-FRL paper gives has no guard against that, and we know of none in the original. Here targets
-are constants that include the own prototypes, so agents meet near the mean of where they are; $P_i$
-starts with orthonormal rows or columns; weight decay leaves it alone. That delays the collapse and
-does not prevent it: a batch's class means are noisy, so the best $P_i$ shrinks a little, and the
-next targets with it. Two agents on digits, d = r = 16, one seed: the spread of the aggregate over
-that of the latents' class means is 0.4, 0.3 and 0.06 after 12, 20 and 60 epochs at $\lambda = 1$,
-and 0.5, 0.6 and 0.3 at $\lambda = 0.1$; communication accuracy rises and then falls with it.
+Nothing but the alignment trains $P_i$, so agents can read each other only where $\lambda$ is large
+enough for it: five agents on digits (the preset with `method.name=comfed`: r = 64, 60 epochs; seeds
+0, 1, 2) reach a communication accuracy of .24, .52, .55, .41 and .25 at $\lambda$ = 0.01, 0.1, 0.3,
+1 and 3, with a private accuracy of .94, .94, .92, .92 and .75.
+
+$P_i = 0$ satisfies the alignment too. Here targets are constants that include the own prototypes,
+so agents meet near the mean of where they are; $P_i$ starts orthonormal; weight decay leaves it
+alone. That delays the collapse and does not prevent it: a batch's class means are noisy, so the
+best $P_i$ shrinks a little, and the next targets with it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sheafed.methods.node import Node, NodeContext, latent_dtype
 from sheafed.methods.prototypes import (
     Prototypes,
     broadcast,
-    class_sums,
+    class_gaps,
     classes_of,
     labelled_loss,
     merge_received,
@@ -46,10 +47,14 @@ from sheafed.transport.message import Message
 class ComFed:
     r"""Objective plus $\lambda$ times the squared distance of projected class prototypes.
 
-    $\frac{\lambda}{C r} \sum_c \|P_i \mu_{ic} - \bar c_c\|^2$ over the C classes c of the
-    objective's batch that an agent has sent, with the batch's class means $\mu_{ic}$ and the
-    aggregate $\bar c_c$, a constant. Both the encoder and $P_i$ follow its gradient: $P_i$ by an
-    optimiser of the kind and with the settings of the agent's own, without weight decay.
+    $\frac{\lambda}{C} \sum_c \|P_i \mu_{ic} - \bar c_c\|^2$ over the C classes c of the objective's
+    batch that an agent has sent, with the batch's class means $\mu_{ic}$ and the aggregate
+    $\bar c_c$, a constant. Both the encoder and $P_i$ follow its gradient: $P_i$ by an optimiser of
+    the kind and with the settings of the agent's own, without weight decay.
+
+    The Sheaf-FRL paper gives an interval for $\lambda$ and no formula. The distance is summed over
+    the r coordinates, so that one $\lambda$ pulls equally whatever r is, and averaged over classes,
+    so that it does not depend on how many of them a batch happens to have.
 
     Latents are transmitted as $P_j z_j$, r numbers, and read as $P_i^+ P_j z_j$; no map is fitted
     after training and nothing is whitened. Misalignment is that of the raw latents of the pilots.
@@ -60,12 +65,16 @@ class ComFed:
         every: `"epoch"` sends the class means over an epoch's batches once per epoch, the first of
             which has no penalty; `"round"` those of a batch in the round after it, which aligns
             sooner and collapses sooner.
+        start: of $P_i$: `"orthonormal"` rows, or columns if they are fewer, or `"xavier"`, the
+            usual start of a layer. At $\lambda = 0.3$ the five agents
+            reach .55 ± .02 with the first and .52 ± .04 with the second.
     """
 
     name: Literal["comfed"] = field(default="comfed", kw_only=True, repr=False)
-    penalty: NotNegative = 1.0
+    penalty: NotNegative = 0.1
     projection: Count = 64
     every: Literal["epoch", "round"] = "epoch"
+    start: Literal["orthonormal", "xavier"] = "orthonormal"
 
     @property
     def label(self) -> str:
@@ -73,17 +82,6 @@ class ComFed:
 
     def node(self, context: NodeContext) -> ComFedNode:
         return ComFedNode(self, context)
-
-
-def prototype_gap(
-    projected: Tensor, targets: Tensor, prototypes: Tensor, known: Tensor
-) -> Tensor | None:
-    r"""Return $\frac{1}{C r} \sum_c \|\mu_c - \bar c_c\|^2$ over the C known classes, if any."""
-    sums, counts = class_sums(projected, targets, len(known))
-    chosen = known & (counts > 0)
-    if not bool(chosen.any()):
-        return None
-    return (sums[chosen] / counts[chosen, None] - prototypes[chosen]).square().mean()
 
 
 class ProjectionEndpoint:
@@ -118,9 +116,8 @@ class ComFedNode(Node):
         self.method = method
         self.classes = classes_of(agent)
         stream = generator(context.seed, self.name, "projection")
-        self.projection = nn.Parameter(
-            orthonormal(method.projection, agent.dimension, stream).to(dtype)
-        )
+        start = STARTS[method.start](method.projection, agent.dimension, stream)
+        self.projection = nn.Parameter(start.to(dtype))
         self.optimizer = like(agent.optimizer, self.projection)
         period = context.rounds_per_epoch if method.every == "epoch" else 1
         self.prototypes = Prototypes(self.classes, method.projection, dtype, period, momentum=None)
@@ -154,11 +151,9 @@ class ComFedNode(Node):
             log = {"loss": float(loss.detach())}
             projected = latents @ self.projection.mT
             self.prototypes.add(projected, targets)
-            gap = prototype_gap(
-                projected, targets, self.prototypes.aggregate, self.prototypes.known
-            )
-            if gap is not None and self.method.penalty > 0:
-                penalty = self.method.penalty * gap
+            gaps = class_gaps(projected, targets, self.prototypes.aggregate, self.prototypes.known)
+            if len(gaps) and self.method.penalty > 0:
+                penalty = self.method.penalty * gaps.mean()
                 loss = loss + penalty
                 log["penalty"] = float(penalty.detach())
             self.optimizer.zero_grad(set_to_none=True)
@@ -201,6 +196,16 @@ def orthonormal(rows: int, columns: int, stream: torch.Generator) -> Tensor:
     size = (max(rows, columns), min(rows, columns))
     q: Tensor = torch.linalg.qr(torch.randn(size, generator=stream, dtype=torch.float64))[0]
     return q if rows >= columns else q.mT.contiguous()
+
+
+def xavier(rows: int, columns: int, stream: torch.Generator) -> Tensor:
+    r"""Return uniform numbers up to $\sqrt{6 / (r + d)}$, as Glorot and Bengio start a layer."""
+    return nn.init.xavier_uniform_(
+        torch.empty(rows, columns, dtype=torch.float64), generator=stream
+    )
+
+
+STARTS = {"orthonormal": orthonormal, "xavier": xavier}
 
 
 def like(optimizer: Optimizer, parameter: nn.Parameter) -> Optimizer:

@@ -26,6 +26,20 @@ def class_sums(vectors: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, 
     return sums, torch.bincount(targets, minlength=classes)
 
 
+def class_gaps(vectors: Tensor, targets: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
+    r"""Return $\|\mu_c - \bar c_c\|^2$ `(C,)` for the C classes c of a batch that are known.
+
+    Args:
+        vectors: the batch, `(n, d)`, with the class means $\mu_c$.
+        targets: its labels, `(n,)`.
+        prototypes: $\bar c$, `(classes, d)`.
+        known: which of them there are, `(classes,)`.
+    """
+    sums, counts = class_sums(vectors, targets, len(known))
+    chosen = known & (counts > 0)
+    return (sums[chosen] / counts[chosen, None] - prototypes[chosen]).square().sum(1)
+
+
 def weighted_mean(prototypes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return $\bar c_k = \sum_i \frac{n_{ik}}{N_k} c_{ik}$, `(classes, d)`, and $N_k$.
 
