@@ -99,7 +99,7 @@ def test_one_step_by_hand(kind: str, sizes: dict[str, int]) -> None:
     z = {name: latents_by_hand(a, chosen) for name, a in agents.items()}
     hidden, w, b = before_last(agents["a"], chosen)
     others = [z[j] for j in sizes if j != "a"]
-    average = sum(units(v) for v in z.values()) / len(z)
+    average = sum(units(v) for v in others) / len(others)
     targets = [average] if kind == "average" else others
     expected = np.mean([contrast(z["a"], t, 0.2) for t in targets])
     gradient = weight * np.mean([contrast_gradient(z["a"], t, 0.2) for t in targets], axis=0)
@@ -161,7 +161,7 @@ def test_batch_norm_in_the_objective_does_not_change_the_contrast() -> None:
     for one in agents:
         with one.inference():
             encoded.append(one.encode(chosen))
-    target = average_direction([z.detach() for z in encoded])
+    target = average_direction([encoded[1].detach()])
     contrast = weight * info_nce(encoded[0], target, method.temperature)
     pull = torch.autograd.grad(contrast, list(agents[0].encoder.parameters()))
     with with_objective.rng_context():
@@ -176,7 +176,7 @@ def test_batch_norm_in_the_objective_does_not_change_the_contrast() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_contrast_decreases(kind: str) -> None:
     agents, shared = trained_apart(a=16, b=16)
-    method = FedMuscle(local_epochs=1, alignment=kind)
+    method = FedMuscle(1.0, local_epochs=1, alignment=kind)
     training = Training(agents, PAIR, method, shared, rounds_per_epoch=20).run(120)
     penalties = training.penalties()
     assert len(penalties) == 60

@@ -40,7 +40,7 @@ def test_the_distance_sample_by_sample_without_unknown_classes() -> None:
     for k, c in enumerate(targets.tolist()):
         if known[c]:
             total += sum((float(z[k, m]) - float(prototypes[c, m])) ** 2 for m in range(4))
-    assert float(found) == pytest.approx(total / (6 * 4), rel=1e-6)
+    assert float(found) == pytest.approx(total / 6, rel=1e-6)
     assert prototype_distance(z, targets, prototypes, torch.zeros(3, dtype=torch.bool)) is None
 
 
@@ -72,8 +72,8 @@ def test_one_step_by_hand() -> None:
     z = hidden @ w.T + b
     error = z - server[targets.numpy()]
     log = receive_one(training, "a")
-    assert log["penalty"] == pytest.approx(weight * np.mean(error**2), rel=1e-12)
-    gradient = 2 * weight * error / error.size
+    assert log["penalty"] == pytest.approx(weight * np.sum(error**2) / len(z), rel=1e-12)
+    gradient = 2 * weight * error / len(z)
     last = node.agent.encoder[-1]
     np.testing.assert_allclose(last.weight.detach(), w - rate * gradient.T @ hidden, rtol=1e-10)
     np.testing.assert_allclose(last.bias.detach(), b - rate * gradient.sum(0), rtol=1e-10)
@@ -124,7 +124,7 @@ def test_without_a_penalty_it_is_independent_training(aggregation: str) -> None:
 @pytest.mark.parametrize("aggregation", ["mean", "ema"])
 def test_the_distance_decreases(aggregation: str) -> None:
     agents, shared = trained_apart(a=16, b=16)
-    method = FedProto(1.0, aggregation)
+    method = FedProto(0.1, aggregation)
     training = Training(agents, PAIR, method, shared, rounds_per_epoch=20).run(100)
     penalties = training.penalties()
     assert penalties[0] > 0

@@ -22,6 +22,7 @@ from tests.helpers.baselines import (
     TRIANGLE,
     Training,
     assert_resumes,
+    digit_agents,
     noisy,
     quiet,
     receive_one,
@@ -196,7 +197,7 @@ def test_the_size_of_an_edge(gamma: float, sizes: tuple[int, int], expected: int
 
 def test_one_step_by_hand() -> None:
     rate, weight, eta = 0.05, 0.7, 0.01
-    method = SheafFMTL(weight, gamma=0.05, map_rate=eta, every=1)
+    method = SheafFMTL(weight, gamma=0.05, map_rate=eta, every=1, scale="isometric")
     training = Training(quiet({"a": 5, "b": 4}, rate), PAIR, method)
     a, b = training.nodes.values()
     theta, other = vector(a.agent), vector(b.agent)
@@ -270,7 +271,7 @@ def test_without_a_penalty_it_is_independent_training() -> None:
 
 @pytest.mark.parametrize("eta", [0.0, 0.01])
 def test_the_disagreement_decreases(eta: float) -> None:
-    method = SheafFMTL(0.02, gamma=0.1, map_rate=eta, every=1)
+    method = SheafFMTL(0.02, gamma=0.1, map_rate=eta, every=1, scale="isometric")
     penalties = Training(noisy(SIZES), TRIANGLE, method).run(60).penalties()
     assert penalties[0] > 0
     assert np.mean(penalties[-5:]) < 0.3 * penalties[0]
@@ -387,6 +388,22 @@ def test_rates_that_are_too_large_are_named() -> None:
     training = Training(quiet(SIZES, 0.0), TRIANGLE, method)
     with pytest.raises(NonFiniteError, match=r"agent '.', round \d+: .* lower the penalty"):
         training.run(200)
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0])
+def test_the_default_start_bears_the_penalties_of_the_papers_grid(penalty: float) -> None:
+    agents, shared = digit_agents({"a": 16, "b": 16})
+    method = SheafFMTL(penalty, gamma=0.01)
+    training = Training(agents, PAIR, method, shared, rounds_per_epoch=20).run(300)
+    assert training.logs[-1]["loss"] < 0.8 * training.logs[0]["loss"]
+
+
+def test_an_isometric_start_does_not_bear_the_largest() -> None:
+    agents, shared = digit_agents({"a": 16, "b": 16})
+    method = SheafFMTL(1.0, gamma=0.01, scale="isometric")
+    training = Training(agents, PAIR, method, shared, rounds_per_epoch=20)
+    with pytest.raises(NonFiniteError):
+        training.run(300)
 
 
 def test_receive_comes_after_send() -> None:

@@ -1,9 +1,7 @@
 r"""FedMuscle (Setayesh et al., ICLR 2026): representations of the pilots are aligned by contrast.
 
 The original has a server that collects the representations of a public unlabelled data set; here
-the pilots are that set, every agent broadcasts its representations to its neighbours, and averages
-what it receives together with its own. On a complete graph, and so for two agents, that is the
-network's average.
+the pilots are that set, and every agent broadcasts its representations to its neighbours.
 """
 
 from __future__ import annotations
@@ -41,21 +39,24 @@ class FedMuscle(PostHocOptions):
     fitted after training, as `PostHocOptions` say; its channel is that of alignment epochs too.
 
     Args:
-        penalty: the weight of the contrastive loss.
+        penalty: the weight $\lambda$ of the contrastive loss. That is a mean over pilots and at
+            most $\log K + 2 / \tau$, whatever the size and scale of the latents.
         temperature: $\tau$.
         local_epochs: epochs of ordinary training before each alignment epoch.
         alignment: `"average"`, the Sheaf-FRL paper's: $a_k$ is the mean of the unit
-            representations of pilot k, the own one included, and the loss is added to the
-            objective. `"pairwise"`, nearer to the original: the targets are a neighbour's
-            representations, and the alignment epoch leaves the objective out. Of several
-            neighbours the losses are averaged; the original contrasts tuples of all agents'
-            representations instead, which for two agents are such pairs and whose number grows
-            as $K^{agents - 1}$.
+            representations of pilot k, and the loss is added to the objective. It is the
+            neighbours' mean, without the own representation: as in the original, what an agent
+            agrees with is the others, and a positive that contains the own view would agree
+            with it from the start. `"pairwise"`, nearer to the original: the targets are a
+            neighbour's representations, and the alignment epoch leaves the objective out. Of
+            several neighbours the losses are averaged; the original contrasts tuples of all
+            agents' representations instead, which for two agents are such pairs and whose number
+            grows as $K^{agents - 1}$.
         pilots_per_round: how many are drawn anew each round, or a policy from `sheafed.pilots`.
     """
 
     name: Literal["fedmuscle"] = field(default="fedmuscle", kw_only=True, repr=False)
-    penalty: NotNegative = 1.0
+    penalty: NotNegative = 0.1
     temperature: Positive = 0.1
     local_epochs: Annotated[int, Field(ge=0, strict=True)] = 4
     alignment: Literal["average", "pairwise"] = "average"
@@ -146,9 +147,7 @@ class FedMuscleNode(PostHocNode):
         latents = {j: message.tensors["latents"] for j, message in messages.items()}
         temperature = self.method.temperature
         if self.method.alignment == "average":
-            # In the order of names: agents that receive the same have the same average.
-            named = sorted({**latents, self.name: self._own.detach()}.items())
-            target = average_direction([z for _, z in named])
+            target = average_direction([z for _, z in sorted(latents.items())])
             return self.method.penalty * info_nce(self._own, target, temperature)
         losses = [info_nce(self._own, z, temperature) for z in latents.values()]
         return self.method.penalty * torch.stack(losses).mean()

@@ -30,11 +30,14 @@ from sheafed.transport.message import Message
 class FedProto(PostHocOptions):
     r"""Objective plus $\lambda$ times the squared distance of latents to their prototypes.
 
-    $\frac{\lambda}{n d} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of
-    the objective: the mean squared error of the original's published code, averaged over samples
-    and dimensions. Samples of classes that no agent has sent add 0 and count in n. Prototypes are
-    constants, and come from the latents that training computed anyway. All agents need one latent
-    size. Maps are fitted after training, as `PostHocOptions` say.
+    $\frac{\lambda}{n} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of the
+    objective, summed over coordinates and averaged over samples. The original's formula compares
+    class means, summed over classes; its published code, which gave its results, compares samples,
+    as here, but averages over coordinates too, so that one $\lambda$ pulls the less the larger the
+    latents are: its $\lambda$ is d times the one here. Samples of classes that no agent has sent
+    add 0 and count in n. Prototypes are constants, and come from the latents that training computed
+    anyway. All agents need one latent size. Maps are fitted after training, as `PostHocOptions`
+    say.
 
     Args:
         penalty: $\lambda$.
@@ -48,7 +51,7 @@ class FedProto(PostHocOptions):
     """
 
     name: Literal["fedproto"] = field(default="fedproto", kw_only=True, repr=False)
-    penalty: NotNegative = 1.0
+    penalty: NotNegative = 0.1
     aggregation: Literal["mean", "ema"] = "ema"
     momentum: Fraction = 0.9
 
@@ -63,12 +66,12 @@ class FedProto(PostHocOptions):
 def prototype_distance(
     latents: Tensor, targets: Tensor, prototypes: Tensor, known: Tensor
 ) -> Tensor | None:
-    r"""Return $\frac{1}{n d} \sum_k [y_k\ \mathrm{known}] \|z_k - \bar c_{y_k}\|^2$, if any is."""
+    r"""Return $\frac1n \sum_k [y_k\ \mathrm{known}] \|z_k - \bar c_{y_k}\|^2$, if any is."""
     chosen = known[targets]
     if not bool(chosen.any()):
         return None
     errors = latents[chosen] - prototypes[targets[chosen]]
-    return errors.square().sum() / latents.numel()
+    return errors.square().sum() / len(latents)
 
 
 class FedProtoNode(PostHocNode):

@@ -58,17 +58,16 @@ class SheafFMTL(PostHocOptions):
     by plain gradient steps of rate $\alpha$, for $\alpha \lambda c^2 n_i < 2$ with the scale c.
 
     Args:
-        penalty: $\lambda$; with 0 nothing is exchanged.
+        penalty: $\lambda$ of the formula, which is the original's: summed over the coordinates and
+            edges of an agent, and not divided by their number. With 0 nothing is exchanged.
         gamma: the size of an edge's space relative to the smaller model's, in (0, 1].
         map_rate: $\eta$.
         every: how many rounds lie between exchanges, or `"epoch"`: the last round of each. The
             paper's code exchanges in every round (1); see above for what that does to memory.
-        scale: the maps start with entries of plus or minus this. `"isometric"` is
-            $1 / \sqrt{d_{ij}}$, by which maps keep lengths on average. The published code has
-            normal numbers of deviation 0.01, the paper's uniform ones up to 0.01: smaller, so that
-            more penalty is stable and less of it has an effect (five agents on digits, gamma 0.01,
-            8 epochs, one seed: private accuracy .741, .749, .745 at penalties of 0.001, 0.01, 0.1
-            with 0.01, and .748, .766, .766 with `"isometric"`).
+        scale: the maps start with entries of plus or minus this. 0.01 is the deviation of the
+            normal numbers in the published code, and the bound of the uniform ones in the paper's.
+            `"isometric"` is $1 / \sqrt{d_{ij}}$, by which maps keep lengths on average: then less
+            penalty has an effect, and less is stable.
     """
 
     name: Literal["sheaf-fmtl"] = field(default="sheaf-fmtl", kw_only=True, repr=False)
@@ -76,7 +75,7 @@ class SheafFMTL(PostHocOptions):
     gamma: Annotated[float, Field(gt=0, le=1, strict=True)] = 1e-3
     map_rate: NotNegative = 1e-2
     every: Count | Literal["epoch"] = "epoch"
-    scale: Positive | Literal["isometric"] = "isometric"
+    scale: Positive | Literal["isometric"] = 0.01
 
     @property
     def label(self) -> str:
