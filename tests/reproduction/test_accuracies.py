@@ -32,6 +32,7 @@ def plan(three):
         values=("0.3", "0.9"),
         curves=(NON_COOPERATIVE, SHEAF_FRL),
         penalties=("1e-2", "1e-1"),
+        extensions=0,
     )
 
 
@@ -122,7 +123,7 @@ def test_failed_rows_are_shown_and_the_others_are_kept(plan, tmp_path):
     assert "| 0.9 | ComFed | failed | - | - | - | - | 0 |" in markdown
     assert "method.penalty=1e-2 seed=0: error: agent 'bo', round 7: not finite" in markdown
     assert "| 0.9 | Sheaf-FRL | 0.500 |" in markdown
-    assert "0.9,ComFed,,,,,,,,,,0,2\n" in numbers
+    assert "0.9,ComFed,,,,,,,,,,0,0,2\n" in numbers
     assert {p.penalty for p in found if p.row and p.curve != NON_COOPERATIVE} == {"1e-2"}
     drawn = draw_accuracies(plan, found, "a subtitle").axes[0]
     assert len(drawn.containers) == 4  # ComFed still has its point at 0.3

@@ -10,6 +10,7 @@ from rich.markdown import Markdown
 
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import SweepError
+from sheafed.sweep.bracketing import edge_notes
 from sheafed.sweep.results import as_csv, as_markdown, is_finished, tabulate
 from sheafed.sweep.runner import Runner, read_failure
 from sheafed.sweep.search import parse_range, search_all
@@ -71,6 +72,8 @@ def sweep(
             runner.run(trials)
     _print_failures(trials, out)
     table = tabulate(trials, out)
+    for note in edge_notes(trials, table) if choose else []:
+        print(note)
     write_atomically(out / "table.csv", as_csv(table).encode())
     write_atomically(out / "table.md", as_markdown(table).encode())
     Console().print(Markdown(as_markdown(table)))

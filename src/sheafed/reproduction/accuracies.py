@@ -8,10 +8,16 @@ from pathlib import Path
 from sheafed.reproduction.captions import description, subtitle
 from sheafed.reproduction.figures import draw_accuracies, write_files
 from sheafed.reproduction.plan import AccuracyPlan, Point
-from sheafed.sweep.results import average, best_trial, is_finished, read_summary
+from sheafed.reproduction.selection import (
+    all_candidates,
+    chosen_trials,
+    is_at_edge,
+    penalty_of,
+)
+from sheafed.sweep.results import average, is_finished, read_summary
 from sheafed.sweep.runner import Runner, read_failure
 from sheafed.sweep.tables import csv_table, markdown_table, with_deviation
-from sheafed.sweep.trials import Overrides, Trial
+from sheafed.sweep.trials import Trial
 
 RUNS = "runs"
 
@@ -27,21 +33,26 @@ def reproduce(plan: AccuracyPlan, out: Path, jobs: int) -> str:
 
 def run(plan: AccuracyPlan, out: Path, jobs: int) -> list[Point]:
     """Run what is missing of a plan and return its points."""
-    candidates = plan.candidate_trials()
+    first = plan.candidate_trials()
     runs = out / RUNS
     runner = Runner(plan.config, plan.settings, runs, jobs)
-    runner.check([*candidates, *plan.repetitions(candidates)])
+    runner.check([*first, *plan.repetitions(first)])
+
+    def run_candidates(trials: Sequence[Trial]) -> None:
+        runner.check(trials)
+        runner.run(trials, f"choosing lambda with seed {plan.seeds[0]}")
+
     with runner:
-        runner.run(candidates, f"choosing lambda with seed {plan.seeds[0]}")
-        chosen = list(_chosen(candidates, runs).values())
+        candidates = all_candidates(plan, runs, run_candidates)
+        chosen = list(chosen_trials(candidates, runs).values())
         runner.run(plan.repetitions(chosen), "the other seeds with the chosen lambda")
     return read_points(plan, runs)
 
 
 def read_points(plan: AccuracyPlan, runs: Path) -> list[Point]:
     """Return the results of the runs of a plan, finished or not."""
-    candidates = plan.candidate_trials()
-    chosen = _chosen(candidates, runs)
+    candidates = all_candidates(plan, runs)
+    chosen = chosen_trials(candidates, runs)
     points = []
     for value in plan.values:
         for curve in plan.curves:
@@ -50,14 +61,14 @@ def read_points(plan: AccuracyPlan, runs: Path) -> list[Point]:
             first = chosen.get(variant)
             kept = [] if first is None else [first, *plan.repetitions([first])]
             finished = [trial for trial in kept if is_finished(trial, runs)]
-            penalty = first.candidate[0].partition("=")[2] if first and first.candidate else None
             failed = [t for t in dict.fromkeys([*own, *kept]) if not is_finished(t, runs)]
             points.append(
                 Point(
                     curve=curve,
                     value=value,
                     row=average(variant, finished, runs) if finished else None,
-                    penalty=penalty,
+                    penalty=penalty_of(first) if first and first.candidate else None,
+                    at_edge=first is not None and is_at_edge(candidates, first),
                     failures=tuple(_failure(trial, runs) for trial in failed),
                 )
             )
@@ -66,7 +77,7 @@ def read_points(plan: AccuracyPlan, runs: Path) -> list[Point]:
 
 def training_samples(plan: AccuracyPlan, runs: Path) -> list[int]:
     """Return the sorted numbers of training samples of the agents in all finished runs."""
-    candidates = plan.candidate_trials()
+    candidates = all_candidates(plan, runs)
     counts = {
         agent["training_samples"]
         for trial in [*candidates, *plan.repetitions(candidates)]
@@ -85,7 +96,8 @@ def as_markdown(plan: AccuracyPlan, points: Sequence[Point]) -> str:
         else:
             row = point.row
             cells = [with_deviation(row.mean[k], row.deviation[k]) for k in plan.columns.values()]
-            cells += [point.penalty or "-", str(row.seeds)]
+            penalty = point.penalty or "-"
+            cells += [f"{penalty} (edge)" if point.at_edge else penalty, str(row.seeds)]
         rows.append([point.value, point.curve.label, *cells])
     table = markdown_table([plan.axis_label, "method", *plan.columns, "lambda", "seeds"], rows)
     failures = [f"- {failure}\n" for point in points for failure in point.failures]
@@ -104,16 +116,18 @@ def as_csv(plan: AccuracyPlan, points: Sequence[Point]) -> str:
             values = [v for key in keys for v in (row.mean[key], row.deviation[key])]
         seeds = 0 if row is None else row.seeds
         rows.append(
-            [point.value, point.curve.label, *values, point.penalty, seeds, len(point.failures)]
+            [
+                point.value,
+                point.curve.label,
+                *values,
+                point.penalty,
+                int(point.at_edge),
+                seeds,
+                len(point.failures),
+            ]
         )
-    return csv_table([plan.axis, "method", *headings, "penalty", "seeds", "failed_runs"], rows)
-
-
-def _chosen(candidates: Sequence[Trial], runs: Path) -> dict[Overrides, Trial]:
-    """Return the best candidate of every variant that has a finished one."""
-    variants = dict.fromkeys(trial.variant for trial in candidates)
-    best = {v: best_trial([t for t in candidates if t.variant == v], runs) for v in variants}
-    return {variant: trial for variant, trial in best.items() if trial is not None}
+    last = ["penalty", "penalty_at_edge", "seeds", "failed_runs"]
+    return csv_table([plan.axis, "method", *headings, *last], rows)
 
 
 def _failure(trial: Trial, runs: Path) -> str:

@@ -40,6 +40,7 @@ def paper(seeds: Sequence[int]) -> AccuracyPlan:
             SHEAF_FRL_DISTILLATION,
         ),
         penalties=DECADES,
+        extensions=3,
         seeds=tuple(seeds),
         degree_weighted=False,
         logarithmic=True,
@@ -58,5 +59,5 @@ def quick(seeds: Sequence[int]) -> AccuracyPlan:
             "training.evaluate_every=10",
         ),
         values=("16", "32", "64"),
-        penalties=("1e-3", "1e-2", "1e-1"),
+        penalties=("1e-2", "1e-1"),
     )

@@ -60,6 +60,9 @@ def description(plan: AccuracyPlan, samples: Sequence[int]) -> str:
         f"method and each value of {plan.axis} by the mean of private and communication accuracy "
         f"on validation data, with seed {plan.seeds[0]} only, and then used with all seeds; runs "
         "that diverged cannot be chosen.",
+        "While the best lambda was the largest or the smallest tried, the next one by the ratio of "
+        f"the grid was tried too, up to {plan.extensions} of them; where the best was still at the "
+        "edge then, the table says so.",
     ]
     if without_lambda:
         sentences.append(f"Without a lambda: {', '.join(without_lambda)}.")

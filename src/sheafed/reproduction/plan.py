@@ -65,7 +65,9 @@ class AccuracyPlan:
     values: tuple[str, ...]
     curves: tuple[Curve, ...]
     penalties: tuple[str, ...]
-    """The candidates for lambda."""
+    """The first candidates for lambda."""
+    extensions: int
+    """How many candidates are added, one by one, while the best one is at the edge."""
     seeds: tuple[int, ...]
     degree_weighted: bool
     """Whether communication accuracy is averaged over directed edges rather than agents."""
@@ -99,7 +101,7 @@ class AccuracyPlan:
         return bool(applicable_keys([PENALTY], self.experiment(variant)))
 
     def candidate_trials(self) -> list[Trial]:
-        """Return the trials that lambda is chosen from: all candidates, the first seed."""
+        """Return the trials that a choice of lambda begins with: the grid, the first seed."""
         variants = [self.variant(curve, x) for x in self.values for curve in self.curves]
         choice = f"{PENALTY}={','.join(self.penalties)}"
         return make_trials(variants, [choice], self.seeds[:1], self.experiment)
@@ -119,5 +121,7 @@ class Point:
     """None if no run finished."""
     penalty: str | None
     """The chosen lambda, if the method has one."""
+    at_edge: bool = False
+    """Whether no larger, or no smaller, lambda was tried."""
     failures: tuple[str, ...] = ()
     """The errors of failed trials."""
