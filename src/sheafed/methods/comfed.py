@@ -12,8 +12,9 @@ enough for it: five agents on digits (the preset with `method.name=comfed`: r = 
 
 $P_i = 0$ satisfies the alignment too. Here targets are constants that include the own prototypes,
 so agents meet near the mean of where they are; $P_i$ starts orthonormal; weight decay leaves it
-alone. That delays the collapse and does not prevent it: a batch's class means are noisy, so the
-best $P_i$ shrinks a little, and the next targets with it.
+alone. The shared prototypes still shrink: a batch's class means are noisy, so the best $P_i$ is a
+little smaller, and the next targets with it. Reading by $P_i^+$ undoes that, and longer training
+helps: at $\lambda = 0.3$ the five agents reach .75 after 180 epochs, with .95 on their own data.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class ComFed:
         projection: r, one for all agents. The paper takes 64, or d where all have one d.
         every: `"epoch"` sends the class means over an epoch's batches once per epoch, the first of
             which has no penalty; `"round"` those of a batch in the round after it, which aligns
-            sooner and collapses sooner.
+            sooner and shrinks the prototypes sooner.
         start: of $P_i$: `"orthonormal"` rows, or columns if they are fewer, or `"xavier"`, the
             usual start of a layer. At $\lambda = 0.3$ the five agents
             reach .55 ± .02 with the first and .52 ± .04 with the second.
