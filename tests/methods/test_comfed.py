@@ -1,4 +1,4 @@
-"""ComFed: one step of model and projection by hand, communication, faults, and the collapse."""
+"""ComFed: one step of model and projection by hand, communication, faults, and the shrinking prototypes."""
 
 from pathlib import Path
 
@@ -134,7 +134,7 @@ def relative_spread(training: Training) -> float:
     return spread(training.nodes["a"].prototypes.aggregate) / float(np.mean(own))
 
 
-def test_prototypes_stay_apart_in_a_short_run_and_collapse_in_a_long_one() -> None:
+def test_prototypes_stay_apart_in_a_short_run_and_shrink_in_a_long_one() -> None:
     agents, shared = digit_agents({"a": 16, "b": 16})
     training = Training(agents, PAIR, ComFed(0.2, 16), shared, rounds_per_epoch=20).run(160)
     assert relative_spread(training) > 0.3
