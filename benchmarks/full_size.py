@@ -102,7 +102,7 @@ def as_markdown(case: Case, table: list[Row]) -> str:
     suffix = "_degree_weighted" if case.degree_weighted else ""
     columns = {
         "private": "private_accuracy",
-        "communication, fair": f"communication_accuracy{suffix}",
+        "communication, fair": f"fair{suffix}",
         "as in paper": f"as_in_paper{suffix}",
         "oracle": f"oracle_accuracy{suffix}",
     }

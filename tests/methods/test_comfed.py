@@ -1,4 +1,4 @@
-"""ComFed: one step of model and projection by hand, communication, faults, and the shrinking prototypes."""
+"""ComFed: one step of model and projection by hand, communication, faults, and shrinking."""
 
 from pathlib import Path
 

@@ -45,7 +45,8 @@ def test_from_nothing_to_all_files_and_again(plan, tmp_path, in_process, capsys)
     plan, out = replace(plan, values=("0.3",)), tmp_path / "out"
     text = reproduce(plan, out, jobs=1)
     # One run without a penalty and two with, then the other seed.
-    assert len(in_process) == (1 + 2) + 2
+    # Sheaf-FRL is also tried with two other shrinkages.
+    assert len(in_process) == (1 + 2 + 2) + 2
     assert "3 runs, 0 done" in capsys.readouterr().out
     assert_drawn(out, "shift")
     assert (out / "shift.txt").read_text() == text
@@ -60,9 +61,9 @@ def test_from_nothing_to_all_files_and_again(plan, tmp_path, in_process, capsys)
     summaries = [read_summary(t, out / "runs") for t in first]
     for column, figure in {
         "private_accuracy": lambda s: s["private_accuracy"],
-        "communication_accuracy_degree_weighted": lambda s: statistics.fmean(
-            e["communication_accuracy"] for e in s["edges"]
-        ),
+        "fair_degree_weighted": lambda s: s["whitenings"]["fair"][
+            "communication_accuracy_degree_weighted"
+        ],
         "as_in_paper_degree_weighted": lambda s: s["whitenings"]["as-in-paper"][
             "communication_accuracy_degree_weighted"
         ],
@@ -120,10 +121,10 @@ def test_failed_rows_are_shown_and_the_others_are_kept(plan, tmp_path):
             (path / "failure.txt").write_text("error: agent 'bo', round 7: not finite")
     found = read_points(plan, tmp_path)
     markdown, numbers = as_markdown(plan, found), as_csv(plan, found)
-    assert "| 0.9 | ComFed | failed | - | - | - | - | 0 |" in markdown
+    assert "| 0.9 | ComFed | failed | - | - | - | - | - | 0 |" in markdown
     assert "method.penalty=1e-2 seed=0: error: agent 'bo', round 7: not finite" in markdown
     assert "| 0.9 | Sheaf-FRL | 0.500 |" in markdown
-    assert "0.9,ComFed,,,,,,,,,,0,0,2\n" in numbers
+    assert "0.9,ComFed,,,,,,,,,,0,,0,2\n" in numbers
     assert {p.penalty for p in found if p.row and p.curve != NON_COOPERATIVE} == {"1e-2"}
     drawn = draw_accuracies(plan, found, "a subtitle").axes[0]
     assert len(drawn.containers) == 4  # ComFed still has its point at 0.3
@@ -134,13 +135,14 @@ def test_the_figure_shows_the_table(plan, tmp_path):
     plan = replace(plan, seeds=(0,), curves=(NON_COOPERATIVE, SHEAF_FRL_DISTILLATION))
     for number, trial in enumerate(plan.candidate_trials()):
         paper = {"communication_accuracy_degree_weighted": 0.2 + number / 100}
+        fair = {"communication_accuracy_degree_weighted": 0.4 + number / 100}
         finish(
             trial,
             tmp_path,
             0.5 - number / 100,
             private_accuracy=0.6 + number / 100,
-            communication_accuracy_degree_weighted=0.4 + number / 100,
-            whitenings={} if trial.candidate else {"as-in-paper": paper},
+            communication_accuracy_degree_weighted=0.3 + number / 100,
+            whitenings={} if trial.candidate else {"fair": fair, "as-in-paper": paper},
         )
     found = read_points(plan, tmp_path)
     left, right = draw_accuracies(plan, found, "quick: a subtitle").axes
@@ -156,7 +158,7 @@ def test_the_figure_shows_the_table(plan, tmp_path):
 
 def columns_fair(plan):
     assert plan.degree_weighted
-    return "communication_accuracy_degree_weighted"
+    return "fair_degree_weighted"
 
 
 def test_a_candidate_that_diverges_is_not_chosen(plan, tmp_path, in_process):

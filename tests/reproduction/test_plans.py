@@ -77,6 +77,9 @@ def test_the_description_follows_from_the_plan(make):
         "with seed 4 only",
         f"the next one by the ratio of the grid was tried too, up to {plan.extensions} of them",
         "1 torch thread(s)",
+        "for every method that whitens: one of 0.1, 0.5, 0.9.",
+        "lambda is chosen with a shrinkage of 0.5, then the shrinkage by further runs",
+        "shrunk only where its covariance is singular",
         "Without a lambda: Non-cooperative.",
     ]
     for words in expected:

@@ -1,11 +1,19 @@
 import csv
 import io
+import json
 import statistics
 
 import pytest
 
 from sheafed.errors import DataFormatError, SweepError
-from sheafed.sweep.results import as_csv, as_markdown, average, is_finished, tabulate
+from sheafed.sweep.results import (
+    as_csv,
+    as_markdown,
+    average,
+    is_finished,
+    tabulate,
+    validation_score,
+)
 from sheafed.sweep.trials import Trial
 from tests.helpers.results import finish
 
@@ -83,3 +91,19 @@ def test_choosing_needs_validation_data(tmp_path):
         finish(trial, tmp_path, None)
     with pytest.raises(DataFormatError, match="validation"):
         tabulate(trials, tmp_path)
+
+
+def test_a_fair_whitening_decides_and_is_shown(tmp_path):
+    weak, strong = (Trial((), (f"method.penalty={x}",), 0) for x in ("0.1", "1"))
+    for trial, before, after in ((weak, 0.6, 0.2), (strong, 0.5, 0.9)):
+        fair = {"validation_communication_accuracy": after, "communication_accuracy": after - 0.1}
+        finish(trial, tmp_path, before, communication_accuracy=before, whitenings={"fair": fair})
+        record = {"validation_score": before, "validation_private_accuracy": 0.5}
+        (tmp_path / trial.directory / "metrics.jsonl").write_text(json.dumps(record))
+    assert validation_score(strong, tmp_path) == pytest.approx((0.5 + 0.9) / 2)
+    (row,) = tabulate([weak, strong], tmp_path)
+    assert row.chosen == (strong.candidate,)
+    assert row.mean["fair"] == pytest.approx(0.8)
+    learnt = Trial((), (), 1)
+    finish(learnt, tmp_path, 0.5, communication_accuracy=0.4)
+    assert tabulate([learnt], tmp_path)[0].mean["fair"] == 0.4

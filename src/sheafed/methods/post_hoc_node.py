@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from sheafed.channels import Channel
-from sheafed.errors import InputError
+from sheafed.errors import InputError, SingularCovarianceError
 from sheafed.linalg.running_zca import RunningZCA
+from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ALIGNMENT, NodeContext, latent_dtype
@@ -27,13 +28,14 @@ class PostHocOptions:
         whitening: fit ZCA to the `"pilots"`, as Sheaf-FRL has it, or to each agent's `"private"`
             training data, as the paper does for its baselines. The latter costs a baseline much
             of its communication accuracy when data are shifted; training is the same, and a run
-            measures both when it ends.
-        shrinkage: of the covariance before whitening.
+            measures both when it ends, see `sheafed.training.post_hoc_maps`.
+        shrinkage: of the covariance before whitening, or `"least"`: none, and where a direction has
+            no variance the smallest power of ten by which it can be whitened at all.
         channel: over which latents are transmitted, see `sheafed.channels`.
     """
 
     whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: Fraction = 0.1
+    shrinkage: Fraction | Literal["least"] = 0.1
     channel: Channel | None = None
 
 
@@ -44,13 +46,13 @@ class PostHocNode(DynamicNode):
         self,
         context: NodeContext,
         whitening: Literal["pilots", "private"],
-        shrinkage: float,
+        shrinkage: float | Literal["least"],
         channel: Channel | None = None,
     ) -> None:
         dtype = latent_dtype(context.agent)
-        self.zca = RunningZCA(context.agent.dimension, shrinkage=shrinkage).to(dtype).eval()
+        self.zca = RunningZCA(context.agent.dimension).to(dtype).eval()
         super().__init__(context, self.zca, channel)
-        self.source = whitening
+        self.source, self.shrinkage = whitening, shrinkage
         self._white: Tensor | None = None
 
     def prepare_edge(self, neighbour: str) -> None:
@@ -91,3 +93,21 @@ class PostHocNode(DynamicNode):
     def _fit_whitening(self, pilots: Tensor) -> None:
         private = self.source == "private"
         self.zca.fit(self.agent.encode_samples(self.agent.data.train)[0] if private else pilots)
+        shrinkage = self.shrinkage
+        if shrinkage == "least":
+            shrinkage = least_shrinkage(self.zca.running_covariance)
+        self.zca.shrinkage = shrinkage
+
+
+def least_shrinkage(covariance: Tensor) -> float:
+    """Return 0, or the smallest power of ten by which a covariance `(d, d)` becomes regular."""
+    for shrinkage in (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
+        try:
+            inverse_sqrt_and_sqrt(shrink(covariance, shrinkage))
+        except SingularCovarianceError:
+            continue
+        return shrinkage
+    raise SingularCovarianceError(
+        f"the latents of size {len(covariance)} have no variance in any direction, and so cannot "
+        "be whitened; train the encoder longer, or lower the penalty"
+    )

@@ -1,4 +1,4 @@
-"""Runs a plan: the validation score chooses lambda with one seed; all seeds then use it."""
+"""Runs a plan: the validation score chooses settings with one seed; all seeds then use them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sheafed.reproduction.selection import (
     chosen_trials,
     is_at_edge,
     penalty_of,
+    shrinkages_of,
 )
 from sheafed.sweep.results import average, is_finished, read_summary
 from sheafed.sweep.runner import Runner, read_failure
@@ -40,12 +41,12 @@ def run(plan: AccuracyPlan, out: Path, jobs: int) -> list[Point]:
 
     def run_candidates(trials: Sequence[Trial]) -> None:
         runner.check(trials)
-        runner.run(trials, f"choosing lambda with seed {plan.seeds[0]}")
+        runner.run(trials, f"choosing settings with seed {plan.seeds[0]}")
 
     with runner:
         candidates = all_candidates(plan, runs, run_candidates)
         chosen = list(chosen_trials(candidates, runs).values())
-        runner.run(plan.repetitions(chosen), "the other seeds with the chosen lambda")
+        runner.run(plan.repetitions(chosen), "the other seeds with the chosen settings")
     return read_points(plan, runs)
 
 
@@ -69,6 +70,7 @@ def read_points(plan: AccuracyPlan, runs: Path) -> list[Point]:
                     row=average(variant, finished, runs) if finished else None,
                     penalty=penalty_of(first) if first and first.candidate else None,
                     at_edge=first is not None and is_at_edge(candidates, first),
+                    shrinkages=shrinkages_of(curve, finished, runs),
                     failures=tuple(_failure(trial, runs) for trial in failed),
                 )
             )
@@ -92,14 +94,17 @@ def as_markdown(plan: AccuracyPlan, points: Sequence[Point]) -> str:
     rows = []
     for point in points:
         if point.row is None:
-            cells = ["failed", *["-"] * (len(plan.columns) - 1), "-", "0"]
+            cells = ["failed", *["-"] * (len(plan.columns) + 1), "0"]
         else:
             row = point.row
             cells = [with_deviation(row.mean[k], row.deviation[k]) for k in plan.columns.values()]
             penalty = point.penalty or "-"
-            cells += [f"{penalty} (edge)" if point.at_edge else penalty, str(row.seeds)]
+            shrinkages = ", ".join(f"{s:g}" for s in point.shrinkages) or "-"
+            cells += [f"{penalty} (edge)" if point.at_edge else penalty, shrinkages, str(row.seeds)]
         rows.append([point.value, point.curve.label, *cells])
-    table = markdown_table([plan.axis_label, "method", *plan.columns, "lambda", "seeds"], rows)
+    table = markdown_table(
+        [plan.axis_label, "method", *plan.columns, "lambda", "shrinkage", "seeds"], rows
+    )
     failures = [f"- {failure}\n" for point in points for failure in point.failures]
     return table + ("\nRuns that failed:\n\n" + "".join(failures) if failures else "")
 
@@ -122,11 +127,12 @@ def as_csv(plan: AccuracyPlan, points: Sequence[Point]) -> str:
                 *values,
                 point.penalty,
                 int(point.at_edge),
+                " ".join(f"{s:g}" for s in point.shrinkages),
                 seeds,
                 len(point.failures),
             ]
         )
-    last = ["penalty", "penalty_at_edge", "seeds", "failed_runs"]
+    last = ["penalty", "penalty_at_edge", "shrinkage", "seeds", "failed_runs"]
     return csv_table([plan.axis, "method", *headings, *last], rows)
 
 

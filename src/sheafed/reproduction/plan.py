@@ -24,6 +24,8 @@ class Curve:
     marker: str
     beyond_paper: bool = False
     """Drawn with a dashed line."""
+    shrinkage: str | None = None
+    """The key of a shrinkage that training depends on, and that is therefore chosen by runs."""
 
 
 NON_COOPERATIVE = Curve("Non-cooperative", ("method.name=non-cooperative",), "#000000", "o")
@@ -34,13 +36,15 @@ COMFED_AT_BOTTLENECK = Curve(
 )
 FEDPROTO = Curve("FedProto", ("method.name=fedproto",), "#56B4E9", "v")
 FEDMUSCLE = Curve("FedMuscle", ("method.name=fedmuscle",), "#009E73", "P")
-SHEAF_FRL = Curve("Sheaf-FRL", ("method.name=sheaf-frl",), "#0072B2", "D")
+SHRINKAGE = "method.whitening.shrinkage"
+SHEAF_FRL = Curve("Sheaf-FRL", ("method.name=sheaf-frl",), "#0072B2", "D", shrinkage=SHRINKAGE)
 SHEAF_FRL_DISTILLATION = Curve(
     "Sheaf-FRL with distillation",
     ("method.name=sheaf-frl", "method.distillation={}"),
     "#D55E00",
     "*",
     beyond_paper=True,
+    shrinkage=SHRINKAGE,
 )
 
 DECADES = ("1e-5", "1e-4", "1e-3", "1e-2", "1e-1", "1")
@@ -81,7 +85,7 @@ class AccuracyPlan:
         suffix = "_degree_weighted" if self.degree_weighted else ""
         return {
             "private": "private_accuracy",
-            "communication (fair)": f"communication_accuracy{suffix}",
+            "communication (fair)": f"fair{suffix}",
             "communication (as in paper)": f"as_in_paper{suffix}",
             "oracle": f"oracle_accuracy{suffix}",
         }
@@ -123,5 +127,7 @@ class Point:
     """The chosen lambda, if the method has one."""
     at_edge: bool = False
     """Whether no larger, or no smaller, lambda was tried."""
+    shrinkages: tuple[float, ...] = ()
+    """Those chosen, if latents are whitened: one for all runs, or one in each."""
     failures: tuple[str, ...] = ()
     """The errors of failed trials."""

@@ -1,14 +1,19 @@
-"""The trials that lambda is chosen from: a grid, extended until the choice is bracketed."""
+"""The trials that settings are chosen from: lambda until it is bracketed, then the shrinkage.
+
+The shrinkage of a whitening that is fitted after training needs no trials: every run tries all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sheafed.methods import ZCA
 from sheafed.reproduction.plan import PENALTY, AccuracyPlan, Curve
 from sheafed.sweep.bracketing import beyond
-from sheafed.sweep.results import best_trial
+from sheafed.sweep.results import best_trial, read_summary
 from sheafed.sweep.trials import Overrides, Trial
+from sheafed.training.post_hoc_maps import SHRINKAGES
 
 
 def all_candidates(
@@ -41,6 +46,20 @@ def penalty_of(trial: Trial) -> str:
     return dict(o.split("=", 1) for o in trial.candidate)[PENALTY]
 
 
+def shrinkages_of(curve: Curve, trials: Sequence[Trial], runs: Path) -> tuple[float, ...]:
+    """Return the different shrinkages of finished trials with chosen settings, sorted."""
+    found = set()
+    for trial in trials:
+        if curve.shrinkage is not None:
+            settings = dict(o.split("=", 1) for o in trial.candidate)
+            found.add(float(settings.get(curve.shrinkage, ZCA().shrinkage)))
+        else:
+            found.add(
+                read_summary(trial, runs).get("whitenings", {}).get("fair", {}).get("shrinkage")
+            )
+    return tuple(sorted(found - {None}))
+
+
 def chosen_trials(trials: Sequence[Trial], runs: Path) -> dict[Overrides, Trial]:
     """Return the best candidate of every variant that has a finished one."""
     variants = dict.fromkeys(trial.variant for trial in trials)
@@ -53,7 +72,8 @@ def _next(
 ) -> list[Trial]:
     """Return the trials by which the choice of one point goes on; none if it is made."""
     variant, seed = plan.variant(curve, value), plan.seeds[0]
-    grid = [trial for trial in trials if trial.variant == variant and trial.candidate]
+    own = [trial for trial in trials if trial.variant == variant and trial.candidate]
+    grid = [trial for trial in own if len(trial.candidate) == 1]
     if not grid:
         return []
     penalties, best = [penalty_of(trial) for trial in grid], best_trial(grid, runs)
@@ -62,4 +82,10 @@ def _next(
     further = beyond(penalties, chosen)
     if further is not None and len(grid) < len(plan.penalties) + plan.extensions:
         return [Trial(variant, (f"{PENALTY}={further}",), seed)]
-    return []
+    if best is None or curve.shrinkage is None or len(own) > len(grid):
+        return []
+    return [
+        Trial(variant, (*best.candidate, f"{curve.shrinkage}={shrinkage}"), seed)
+        for shrinkage in SHRINKAGES
+        if shrinkage != ZCA().shrinkage  # the grid has it
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from sheafed.methods.node import ALIGNMENT, Node
@@ -12,10 +13,14 @@ from sheafed.transport import WaitPolicy
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
 
-COLUMNS: dict[Literal["pilots", "private"], str] = {"pilots": "fair", "private": "as-in-paper"}
-"""What tables call a whitening that is fitted on the pilots, or on private training data."""
+Source = Literal["pilots", "private"]
+Shrinkage = float | Literal["least"]
+
+SHRINKAGES = (0.1, 0.5, 0.9)
+"""The candidates for the shrinkage of a fair whitening."""
 
 FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
+CHOICE = "validation_communication_accuracy"
 
 
 def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> None:
@@ -29,24 +34,44 @@ def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int)
 
 
 def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:
-    """Measure communication on test data with both whitenings of one training.
+    """Measure communication on test data with two whitenings of one training.
 
-    The columns `fair` and `as-in-paper` differ in the data that the whitening is fitted on and in
-    nothing else. Methods that learn their maps in training have neither. Nodes are left as they
-    were found, and the ledger does not count what this sends.
+    `fair`: fitted on the pilots, as Sheaf-FRL has it, with that of `SHRINKAGES` by which agents
+    understand each other best on validation data; with the method's own if they have none.
+    `as-in-paper`: classical ZCA fitted on private training data, with the least shrinkage. Methods
+    that learn their maps in training have neither. Nodes get back their settings, and the ledger
+    does not count what this sends.
     """
-    group, history = network.group, network.history
-    post_hoc = [node for node in network.nodes.values() if isinstance(node, PostHocNode)]
-    sources = {source for part in group.gather([n.source for n in post_hoc]) for source in part}
-    if not sources:
+    nodes = [node for node in network.nodes.values() if isinstance(node, PostHocNode)]
+    if not any(network.group.gather(bool(nodes))):
         return {}
-    sent, chosen = policy.transport.ledger.state(), min(sources)
-    columns = {}
-    for extra, source in enumerate(sorted(COLUMNS, key=lambda source: source == chosen)):
-        for node in post_hoc:
-            node.source = source
-        fit_post_hoc_maps(network.nodes, policy, history.rounds + extra)
-        figures = network.measure(policy, "test", oracle=False).summary()
-        columns[COLUMNS[source]] = {key: figures[key] for key in FIGURES}
+    kept = [(node.source, node.shrinkage) for node in nodes]
+    sent, rounds = policy.transport.ledger.state(), count(network.history.rounds)
+
+    def fit(settings: Sequence[tuple[Source, Shrinkage]]) -> None:
+        for node, (source, shrinkage) in zip(nodes, settings, strict=True):
+            node.source, node.shrinkage = source, shrinkage
+        fit_post_hoc_maps(network.nodes, policy, next(rounds))
+
+    def figures() -> dict[str, float | None]:
+        found = network.measure(policy, "test", oracle=False).summary()
+        return {key: found[key] for key in FIGURES}
+
+    fair: list[tuple[Source, Shrinkage]] = [("pilots", shrinkage) for _, shrinkage in kept]
+    choice: dict[str, float | None] = {}
+    if all(known.has_validation for known in network.metadata.values()):
+        scores = {}
+        for shrinkage in SHRINKAGES:
+            fit([("pilots", shrinkage)] * len(nodes))
+            found = network.measure(policy, "validation", oracle=False).summary()
+            scores[shrinkage] = found["communication_accuracy"] or 0.0
+        best = max(scores, key=lambda shrinkage: scores[shrinkage])
+        fair = [("pilots", best)] * len(nodes)
+        choice = {"shrinkage": best, CHOICE: scores[best]}
+    fit(fair)
+    columns = {"fair": figures() | choice}
+    fit([("private", "least")] * len(nodes))
+    columns["as-in-paper"] = figures()
+    fit(kept)
     policy.transport.ledger.restore(sent)
     return columns
