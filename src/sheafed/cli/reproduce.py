@@ -29,7 +29,7 @@ def reproduce(
     name: Annotated[Name, typer.Argument(help="which figure or table")],
     out: Annotated[Path, typer.Option(help="directory for the runs, the figure and the tables")],
     scale: Annotated[
-        Scale, typer.Option(help="quick: within half an hour on two cores; paper: days")
+        Scale, typer.Option(help="quick: within 40 minutes on two cores; paper: days")
     ] = Scale.QUICK,
     jobs: Annotated[
         int, typer.Option(min=1, help="runs at a time, one thread each; all cores by default")

@@ -60,4 +60,5 @@ def quick(seeds: Sequence[int]) -> AccuracyPlan:
         ),
         values=("16", "32", "64"),
         penalties=("1e-2", "1e-1"),
+        extensions=2,
     )

@@ -54,5 +54,6 @@ def quick(seeds: Sequence[int]) -> AccuracyPlan:
         ),
         values=("0.3", "0.7", "0.9"),
         penalties=("1e-2", "1e-1"),
+        extensions=2,
         remark="",
     )
