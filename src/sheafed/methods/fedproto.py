@@ -32,12 +32,11 @@ class FedProto(PostHocOptions):
 
     $\frac{\lambda}{n} \sum_{k:\, y_k\ \mathrm{known}} \|z_k - \bar c_{y_k}\|^2$ on the batch of the
     objective, summed over coordinates and averaged over samples. The original's formula compares
-    class means, summed over classes; its published code, which gave its results, compares samples,
-    as here, but averages over coordinates too, so that one $\lambda$ pulls the less the larger the
-    latents are: its $\lambda$ is d times the one here. Samples of classes that no agent has sent
-    add 0 and count in n. Prototypes are constants, and come from the latents that training computed
-    anyway. All agents need one latent size. Maps are fitted after training, as `PostHocOptions`
-    say.
+    class means, summed over classes; its published code compares samples, as here, but averages
+    over coordinates too, so that one $\lambda$ pulls the less the larger the latents are: its
+    $\lambda$ is d times the one here. Samples of classes that no agent has sent add 0 and count in
+    n. Prototypes are constants, and come from the latents that training computed anyway. All agents
+    need one latent size. Maps are fitted after training, as `PostHocOptions` say.
 
     Args:
         penalty: $\lambda$.
