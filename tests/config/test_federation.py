@@ -1,9 +1,11 @@
 import sys
+from collections import Counter
 
 import networkx as nx
 import pytest
 import torch
 
+from sheafed.agents.samples import TensorSamples
 from sheafed.config import federation as building
 from sheafed.config.federation import build_federation
 from sheafed.config.flops import step_flops
@@ -287,3 +289,42 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
         made("my_own_method:other")
     with pytest.raises(ConfigError, match="strength"):
         made("my_own_method:make", strength=3)
+
+
+def rows_of(samples):
+    """The images and labels of some samples, as a multiset."""
+    images = (samples.inputs.float() / samples.inputs.max()).flatten(1)
+    pairs = zip(images.tolist(), samples.targets.tolist(), strict=True)
+    return Counter((tuple(image), label) for image, label in pairs)
+
+
+def test_controls_add_labelled_pilots_or_the_training_data_of_all():
+    private, labelled, pooled = (
+        {a.name: a.data for a in build_federation(read_experiment("digits", overrides)).agents}
+        for overrides in ([], ["data.control=labelled-pilots"], ["data.control=pooled"])
+    )
+    everything = building.load_dataset("digits")
+    held = Counter()
+    for data in private.values():
+        for part in (data.train, data.validation, data.test):
+            held += rows_of(part)
+    # The pilots are what no agent holds; all classes are common to all agents here.
+    pilots = rows_of(TensorSamples(everything.float_inputs(), everything.labels)) - held
+    assert pilots.total() == build_federation(read_experiment("digits")).pilots.total
+    union = sum((rows_of(data.train) for data in private.values()), Counter())
+    for name, data in private.items():
+        assert rows_of(labelled[name].train) == rows_of(data.train) + pilots
+        assert rows_of(pooled[name].train) == union
+        for part in ("validation", "test"):
+            own = getattr(data, part).inputs
+            assert torch.equal(getattr(labelled[name], part).inputs, own)
+            assert torch.equal(getattr(pooled[name], part).inputs, own)
+
+
+def test_an_epoch_of_a_control_has_the_rounds_of_its_data():
+    plain, pooled = (
+        build_federation(read_experiment("digits", [f"data.control={control}"]))
+        for control in ("none", "pooled")
+    )
+    union = sum(len(agent.data.train) for agent in plain.agents)
+    assert pooled.rounds_per_epoch == union // 32 > plain.rounds_per_epoch

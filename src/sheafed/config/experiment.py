@@ -93,6 +93,9 @@ class Data(Table):
     """The fraction of each agent's training samples that is used."""
     split: tuple[Positive, Positive, Positive] = (0.8, 0.1, 0.1)
     """The fractions of training, validation and test samples, stratified by label."""
+    control: Literal["none", "labelled-pilots", "pooled"] = "none"
+    """Upper controls for comparisons, with data that no agent of a federation has: every agent
+    also trains on the pilots with their labels, or on the training samples of all agents."""
 
     @model_validator(mode="after")
     def _split_sums_to_one(self) -> Data:
@@ -240,7 +243,8 @@ class Training(Table):
     checkpoint_every: Count | None = None
     """Rounds from one checkpoint to the next; by default an epoch."""
     oracle: Switch = True
-    """Also measure oracle accuracy: the receiver encodes the inputs itself."""
+    """Also measure oracle accuracy: what the receiver's head says if the receiver encodes the
+    sender's inputs itself. It is no upper bound of communication accuracy."""
     threads: Count = 1
     """Of torch. Runs with the same number are bit-identical."""
 

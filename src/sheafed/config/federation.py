@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import networkx as nx
 import torch
@@ -84,6 +85,7 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         name: _split(experiment, name, samples.labels, indices)
         for name, indices in partition.items()
     }
+    splits = _with_control(experiment.data.control, splits, pilots)
     method = experiment.method
     batches = min(len(train) // experiment.training.batch_size for train, *_ in splits.values())
     return Federation(
@@ -147,6 +149,24 @@ def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -
     parts = partitions.stratified_split(labels[indices], experiment.data.split, random)
     used = max(1, round(experiment.data.train_fraction * len(parts[0])))
     return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
+
+
+def _with_control(
+    control: Literal["none", "labelled-pilots", "pooled"],
+    splits: Mapping[str, list[Tensor]],
+    pilots: Tensor,
+) -> dict[str, list[Tensor]]:
+    """Return the splits with the training samples that a control adds to every agent's own."""
+    added: dict[str, list[Tensor]] = {name: [] for name in splits}
+    for name in splits:
+        if control == "labelled-pilots":
+            added[name] = [pilots]
+        elif control == "pooled":
+            added[name] = [train for other, (train, *_) in splits.items() if other != name]
+    return {
+        name: [torch.cat([train, *added[name]]), *held_out]
+        for name, (train, *held_out) in splits.items()
+    }
 
 
 def _pilot_set(samples: LabelledDataset, pilots: Tensor, modalities: Mapping[str, str]) -> PilotSet:
