@@ -104,7 +104,7 @@ def as_markdown(case: Case, table: list[Row]) -> str:
         "private": "private_accuracy",
         "communication, fair": f"fair{suffix}",
         "as in paper": f"as_in_paper{suffix}",
-        "oracle": f"oracle_accuracy{suffix}",
+        "oracle encoder": f"oracle_accuracy{suffix}",
     }
     rows = [
         [name, *(with_deviation(row.mean[key], row.deviation[key]) for key in columns.values())]

@@ -74,7 +74,7 @@ def main(epochs=60, seed=0):
         options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
         networks[name] = sheafed.train(agents, star, method, pilots, **options)
     table = Table(title=f"Ada learns, the others are frozen; accuracy on test data, seed {seed}")
-    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle"):
+    for heading in ("neighbour", "reads its own", "reads Ada", "is read by Ada", "oracle encoder"):
         table.add_column(heading)
     for name, network in networks.items():
         found = network.history.evaluation
@@ -83,7 +83,7 @@ def main(epochs=60, seed=0):
             read = found.communication["ada", other], found.communication[other, "ada"]
             figures = (found.private[other], *read, found.oracle["ada", other])
             table.add_row(f"{other}, {name}", *(f"{figure:.3f}" for figure in figures))
-    Console().print(table, "oracle: the neighbour encodes Ada's images itself", sep="\n")
+    Console().print(table, "oracle encoder: the neighbour encodes Ada's images itself", sep="\n")
     for name, network in networks.items():
         print(f"Ada's private accuracy {name}: {network.history.evaluation.private['ada']:.3f}")
     return networks

@@ -81,12 +81,12 @@ def main(out, epochs=50):
         latents = alignment.send(agents[names[i]][0](images[test]), names[i], names[j])
         accuracy[i, j] = (agents[names[j]][1](latents) == labels[test]).mean()
     table = Table(title="Accuracy on 400 test digits, agents trained apart")
-    for heading in ("sender", "its private", "receiver", "after communication", "oracle"):
+    for heading in ("sender", "its private", "receiver", "after communication", "oracle encoder"):
         table.add_column(heading)
     for i, j in itertools.permutations(range(3), 2):
         private, received, oracle = (f"{accuracy[k]:.3f}" for k in ((i, i), (i, j), (j, j)))
         table.add_row(names[i], private, names[j], received, oracle)
-    Console().print(table, "oracle: the receiver encodes the images itself", sep="\n")
+    Console().print(table, "oracle encoder: the receiver encodes the images itself", sep="\n")
     alignment.save(out / "alignment")
     draw(accuracy, names, out / "who_understands_whom.png")
     print(f"picture: {out / 'who_understands_whom.png'}; alignment: {out / 'alignment'}")

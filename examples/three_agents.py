@@ -76,7 +76,7 @@ def main(out=None, epochs=60, seed=0):
         callbacks=[ProgressBar()],
     )
     table = Table(title="Accuracy on the agents' own test data")
-    for heading in ("sender", "receiver", "after communication", "oracle", "misalignment"):
+    for heading in ("sender", "receiver", "after communication", "oracle encoder", "misalignment"):
         table.add_column(heading)
     for edge in summarise(network)["edges"]:
         figures = ("communication_accuracy", "oracle_accuracy", "misalignment")

@@ -70,7 +70,7 @@ class _PrintPlacement(Callback):
 
 def _print_results(network: Network, console: Console) -> None:
     table = Table(
-        *("", "epoch", "private", "communication", "oracle", "misalignment"),
+        *("", "epoch", "private", "communication", "oracle encoder", "misalignment"),
         title=network.method.label,
     )
     keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy", "misalignment")

@@ -1,4 +1,4 @@
-"""Private, communication and oracle accuracy."""
+"""Private and communication accuracy, and that of the oracle encoder."""
 
 from sheafed.evaluation.evaluate import evaluate, evaluate_locally, oracle_accuracies
 from sheafed.evaluation.peer_evaluator import PeerEvaluator, Split

@@ -1,4 +1,4 @@
-r"""Private and communication accuracy (eq. monitored_metrics) by one protocol, and the oracle.
+r"""Private and communication accuracy (eq. monitored_metrics) by one protocol; the oracle encoder.
 
 The same messages are exchanged whether the agents share a process, are spread over a cluster or
 are peers on a network. Evaluation does not touch training: models are in inference mode, and no
@@ -87,7 +87,11 @@ def oracle_accuracies(
 ) -> dict[tuple[str, str], float]:
     """Return each receiver's accuracy if it encodes its neighbours' inputs itself.
 
-    That needs the inputs of all agents in this process, so it is a measurement and not part of any
+    The *oracle encoder* tells what the receiver's head would say had the receiver seen the input.
+    Communication accuracy may exceed it: a sender can encode its own classes better, and
+    distillation trains heads on transported latents.
+
+    It needs the inputs of all agents in this process, so it is a measurement and not part of any
     protocol. Agents of different modalities cannot encode each other's inputs.
     """
     found = {}

@@ -17,7 +17,8 @@ class Evaluation:
     private: dict[str, float] = field(default_factory=dict)
     communication: dict[tuple[str, str], float] = field(default_factory=dict)
     oracle: dict[tuple[str, str], float] = field(default_factory=dict)
-    """The receiver's accuracy if it encodes the sender's test inputs itself."""
+    """The receiver's accuracy if it encodes the sender's test inputs itself: a comparison, not an
+    upper bound of communication accuracy."""
     misalignment: dict[tuple[str, str], float] = field(default_factory=dict)
     """By (head, tail): the normalised residual of the edge on the evaluation pilots."""
 

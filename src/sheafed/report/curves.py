@@ -18,7 +18,7 @@ OVERS: tuple[Over, ...] = ("epochs", "bytes")
 NAMES = {
     "private_accuracy": "Private",
     "communication_accuracy": "Communication",
-    "oracle_accuracy": "Oracle",
+    "oracle_accuracy": "Oracle encoder",
     "misalignment": "Misalignment",
     "loss": "Task loss",
     "penalty": "Penalty",

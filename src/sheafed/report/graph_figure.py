@@ -127,7 +127,7 @@ def _describe_link(run: RunDirectory, a: str, b: str, misalignment: float | None
         text += (
             f"<br>{escape(sender)} → {escape(receiver)}: "
             f"communication {format_number(edge.get('communication_accuracy'))}, "
-            f"oracle {format_number(edge.get('oracle_accuracy'))}, "
+            f"oracle encoder {format_number(edge.get('oracle_accuracy'))}, "
             f"{format_bytes(edge.get('bytes_sent'))}"
         )
     return text

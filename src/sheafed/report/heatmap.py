@@ -65,7 +65,7 @@ def heatmap(
     figure.update_layout(meta={"columns": len(names)})
     scale = style.DIVERGING if quantity == "gap" else style.ACCURACY
     low, high = (-gaps, gaps) if quantity == "gap" else accuracies
-    title = "oracle − communication" if quantity == "gap" else "accuracy"  # noqa: RUF001
+    title = "oracle encoder − communication" if quantity == "gap" else "accuracy"  # noqa: RUF001
     # Two layers, because a heat map has one text colour: black on pale cells, white on dark ones.
     for ink in ("#000000", "#ffffff"):
         layer = [
@@ -125,8 +125,8 @@ def _describe_edge(edge: Record) -> str:
     return (
         f"<b>{escape(edge['sender'])} → {escape(edge['receiver'])}</b>"
         f"<br>communication {format_number(edge.get('communication_accuracy'))}"
-        f"<br>oracle {format_number(edge.get('oracle_accuracy'))}"
-        f"<br>gap {format_number(oracle_gap(edge))}"
+        f"<br>oracle encoder {format_number(edge.get('oracle_accuracy'))}"
+        f"<br>difference {format_number(oracle_gap(edge))}"
         f"<br>misalignment {format_number(edge.get('misalignment'))}"
         f"<br>sent {format_bytes(edge.get('bytes_sent'))}"
     )

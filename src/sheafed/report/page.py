@@ -26,7 +26,7 @@ from sheafed.report.traffic import traffic_by_edge, traffic_by_round
 METRICS = (
     ("private_accuracy", "Private", "mean accuracy of agents on their own test data"),
     ("communication_accuracy", "Communication", "mean accuracy on latents from neighbours"),
-    ("oracle_accuracy", "Oracle", "receivers encode the senders' inputs themselves"),
+    ("oracle_accuracy", "Oracle encoder", "receivers encode the inputs themselves; no bound"),
     ("misalignment", "Misalignment", "mean residual of the edges on the pilots, 0 is perfect"),
     ("bytes_sent", "MiB sent", "by all agents, headers included"),
     ("epochs", "Epochs", "finished"),
