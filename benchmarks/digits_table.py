@@ -147,7 +147,8 @@ def as_row(name: str, trials: Sequence[Trial], out: Path) -> list[str]:
         return [name, f"seeds {failed} failed", *["-"] * len(COLUMNS), ""]
     row = average(trials[0].variant, trials, out)
     figures = [with_deviation(row.mean[key], row.deviation[key]) for key in COLUMNS.values()]
-    values = (override.rpartition(".")[2].replace("=", " ") for override in trials[0].candidate)
+    chosen = (override.partition("=") for override in trials[0].candidate)
+    values = [f"{key.rpartition('.')[2]} {value}" for key, _, value in chosen]
     return [
         name,
         *figures,

@@ -1,0 +1,119 @@
+"""The table of all methods on digits: what it runs, and how it chooses."""
+
+import importlib
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sheafed.config import build_federation, read_experiment
+from sheafed.sweep import Trial
+from tests.helpers.results import finish
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("digits_table")
+
+
+class Scores:
+    """Stands in for the runner: trials end at once, with the validation score of a function."""
+
+    def __init__(self, out, score):
+        self.out, self.score, self.ran = out, score, []
+
+    def run(self, trials, title=""):
+        for trial in trials:
+            options = dict(override.split("=") for override in trial.candidate)
+            score = self.score(options, trial.seed)
+            if (self.out / trial.directory).exists():
+                continue
+            self.ran.append(trial)
+            if score is not None:
+                # What tests best validates worst.
+                finish(trial, self.out, score, private_accuracy=1 - score)
+
+
+def test_rows_are_the_preset_and_its_alternatives(table):
+    preset = read_experiment("digits")
+    methods = {
+        name: read_experiment("digits", variant).method
+        for name, (variant, _) in table.ENTRIES.items()
+    }
+    assert methods["Sheaf-FRL with distillation"] == preset.method
+    start = replace(preset.method, distillation=None)
+    assert replace(methods["Sheaf-FRL"], penalty=start.penalty, whitening=start.whitening) == start
+    labels = {method.label for method in methods.values()}
+    assert labels >= {"Non-cooperative", "Sheaf-FMTL", "ComFed", "FedMuscle"}
+    assert any(label.startswith("FedProto") for label in labels)
+
+
+def test_the_preset_has_values_that_the_table_chooses_from(table):
+    """One network has one set of figures: that of the preset is a row of the table."""
+    method = read_experiment("digits").method
+    values = {
+        table.PENALTY: method.penalty,
+        table.SHRINKAGE: method.whitening.shrinkage,
+        table.CONFIDENCE: method.distillation.confidence,
+        table.WEIGHT: method.distillation.weight,
+    }
+    for option, value in values.items():
+        assert value in [float(candidate) for candidate in table.CANDIDATES[option]]
+
+
+def test_equal_latents_change_only_the_latent_size(table):
+    preset, equal = (
+        build_federation(read_experiment("digits", overrides))
+        for overrides in ((), table.equal_latents(20))
+    )
+    assert {agent.dimension for agent in equal.agents} == {20}
+    assert equal.homogeneous
+    assert [a.name for a in equal.agents] == [a.name for a in preset.agents]
+    assert set(equal.graph.edges) == set(preset.graph.edges)
+    for one, other in zip(preset.agents, equal.agents, strict=True):
+        assert (one.data.test.targets == other.data.test.targets).all()
+        assert str(one.head).splitlines()[2:] == str(other.head).splitlines()[2:]
+
+
+def test_a_choice_at_the_end_of_the_penalties_is_followed_further(table, tmp_path):
+    def score(options, seed):
+        return 1 - abs(math.log10(float(options[table.PENALTY])) - 1) / 10  # best at 10
+
+    runner = Scores(tmp_path, score)
+    assert table.choose(runner, (), (table.PENALTY,), (0, 1)) == ("method.penalty=10",)
+    tried = {trial.candidate[0].partition("=")[2] for trial in runner.ran}
+    assert tried == {"0.03", "0.1", "0.3", "1", "3", "10", "30"}
+
+
+def test_penalties_where_training_diverges_are_not_chosen(table, tmp_path):
+    def score(options, seed):
+        penalty = float(options[table.PENALTY])
+        return None if penalty > 0.05 and seed == 1 else penalty
+
+    runner = Scores(tmp_path, score)
+    assert table.choose(runner, (), (table.PENALTY,), (0, 1)) == ("method.penalty=0.03",)
+    tried = {trial.candidate[0].partition("=")[2] for trial in runner.ran}
+    assert tried == {"0.01", "0.03", "0.1", "0.3", "1"}
+
+
+def test_options_are_chosen_one_after_the_other_by_the_mean_over_seeds(table, tmp_path):
+    def score(options, seed):
+        penalty, shrinkage = (float(options[key]) for key in (table.PENALTY, table.SHRINKAGE))
+        by_seed = 0.3 if seed else -0.3
+        liked = {0.1: 0.5 + by_seed, 0.3: 0.6 - by_seed / 2}.get(penalty, 0.1)
+        return liked + 0.1 * (shrinkage == 0.9)
+
+    runner = Scores(tmp_path, score)
+    options = (table.PENALTY, table.SHRINKAGE)
+    chosen = table.choose(runner, ("data.shift=0.5",), options, (0, 1))
+    assert chosen == ("method.penalty=0.3", "method.whitening.shrinkage=0.9")
+    assert len(runner.ran) == 2 * (4 + 2)  # the start of the second option has run already
+    trials = [Trial(("data.shift=0.5",), chosen, seed) for seed in (0, 1)]
+    row = table.as_row("mine", trials, tmp_path)
+    assert row[0] == "mine"
+    assert row[1].startswith("0.300")
+    assert row[-1] == "penalty 0.3, shrinkage 0.9"
