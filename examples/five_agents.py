@@ -1,12 +1,13 @@
 """Five heterogeneous agents on scikit-learn's digits: alone, with Sheaf-FRL, and with distillation.
 
-Each agent has its own architecture and latent size, and mostly sees its own few classes. The same
-agents, data and pilots are trained three times; the table and the picture show how well each agent
-classifies what another one encoded.
+The agents, data, graph and settings are those of the preset `digits`, which `sheafed run digits`
+trains too. Each agent has its own architecture and latent size, and mostly sees its own few
+classes. The table and the picture show how well each agent classifies what another one encoded.
 """
 
 import argparse
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -16,36 +17,27 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from sheafed import graphs
+from sheafed.config import build_federation, read_experiment
 from sheafed.training import ProgressBar
-from three_agents import build, cnn, mlp
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-TARGETS = {
-    "ada": [4, 5, 6, 7, 8],
-    "bo": [0, 1, 2, 3, 4],
-    "cy": [0, 1, 2, 7, 8, 9],
-    "dee": [2, 3, 4, 5, 6],
-    "eli": [5, 6, 7, 8, 9],
-}
+PRESET = read_experiment("digits")
 METHODS = {
     "Non-cooperative": sheafed.NonCooperative(),
-    "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
+    "Sheaf-FRL": replace(PRESET.method, distillation=None),
+    "Sheaf-FRL with distillation": PRESET.method,
 }
 
 
 def train(method, seed, epochs):
-    torch.manual_seed(seed)
-    encoders = (cnn(16, 32), mlp(96, 24), cnn(12, 40), mlp(64, 16), cnn(8, 28))
-    agents, pilots = build(TARGETS, dict(zip(TARGETS, encoders, strict=True)), seed)
+    federation = build_federation(read_experiment("digits", seed=seed))
     return sheafed.train(
-        agents,
-        graphs.class_overlap(TARGETS, density=0.7),
+        federation.agents,
+        federation.graph,
         method,
-        pilots,
+        federation.pilots,
         epochs=epochs,
         evaluate_every=20,
         seed=seed,
@@ -55,11 +47,11 @@ def train(method, seed, epochs):
 
 def draw(networks, path):
     """Draw communication accuracy, with private accuracy on the diagonal, empty without an edge."""
-    names = list(TARGETS)
     figure, axes = plt.subplots(
         1, len(networks), figsize=(4 * len(networks), 4.2), layout="constrained"
     )
     for ax, (title, network) in zip(axes, networks.items(), strict=True):
+        names = list(network.agents)
         known = network.history.evaluation.communication | {
             (n, n): a for n, a in network.history.evaluation.private.items()
         }
@@ -76,17 +68,18 @@ def draw(networks, path):
     figure.savefig(path, dpi=120)
 
 
-def main(out=Path("out/demo"), epochs=60, seed=0):
+def main(out=Path("out/demo"), epochs=PRESET.training.epochs, seed=0):
     torch.set_num_threads(1)  # small networks lose time to threads
     networks = {name: train(method, seed, epochs) for name, method in METHODS.items()}
-    table = Table(title=f"Five agents, digits, label shift 0.7, {epochs} epochs, seed {seed}")
-    for heading in ("method", "private", "after communication", "oracle", "MiB sent"):
+    table = Table(title=f"The preset digits, label shift 0.7, {epochs} epochs, seed {seed}")
+    for heading in ("method", "private", "after communication", "oracle encoder", "MiB sent"):
         table.add_column(heading)
     for name, network in networks.items():
         keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
         sent = network.history.ledger.bytes_sent() / 2**20
         table.add_row(name, *(f"{network.history.last[key]:.3f}" for key in keys), f"{sent:.1f}")
-    Console().print(table, "oracle: the receiver encodes the sender's images itself", sep="\n")
+    note = "oracle encoder: the receiver encodes the sender's images itself; no upper bound"
+    Console().print(table, note, sep="\n")
     draw(networks, out / "who_understands_whom.png")
     print(f"picture: {out / 'who_understands_whom.png'}")
     return networks
@@ -95,6 +88,6 @@ def main(out=Path("out/demo"), epochs=60, seed=0):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/demo"))
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=PRESET.training.epochs)
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))
