@@ -6,7 +6,8 @@ The options of each method are chosen by the validation score, the mean of priva
 communication accuracy on validation data, over the first `--choice-seeds` seeds; the chosen ones
 then run with all seeds. Options are chosen one after the other, in the order of `CANDIDATES`. A
 penalty at the end of those tried is not accepted before the next one is worse. An interrupted
-command continues where it stopped.
+command continues where it stopped. The preset has the options that this command chose; it prints a
+line if it now chooses others.
 
 FedProto and FedMuscle need one latent size: `--case equal-latents` gives the five agents 32
 dimensions each, and runs all methods.
@@ -23,16 +24,16 @@ from sheafed.sweep import Overrides, Runner, Trial, markdown_table, with_deviati
 from sheafed.sweep.results import average, is_finished, validation_score
 
 PENALTY = "method.penalty"
-SHRINKAGE = "method.whitening.shrinkage"
+WHITENING = "method.whitening"
 CONFIDENCE = "method.distillation.confidence"
 WEIGHT = "method.distillation.weight"
 CANDIDATES = {
     PENALTY: ("0.03", "0.1", "0.3", "1"),
-    SHRINKAGE: ("0.1", "0.5", "0.9"),
+    WHITENING: ("{shrinkage=0.1}", "{shrinkage=0.5}", "{shrinkage=0.9}", "{kind='swbn'}"),
     CONFIDENCE: ("0.5", "0.8", "0.95"),
     WEIGHT: ("0.3", "1.0", "3.0"),
 }
-START = {PENALTY: "0.1", SHRINKAGE: "0.5", CONFIDENCE: "0.8", WEIGHT: "1.0"}
+START = {PENALTY: "0.1", WHITENING: "{shrinkage=0.5}", CONFIDENCE: "0.8", WEIGHT: "1.0"}
 """The values of options that are not chosen yet."""
 ALL_PENALTIES = ("0.001", "0.003", "0.01", *CANDIDATES[PENALTY], "3", "10", "30", "100", "300")
 
@@ -44,7 +45,7 @@ ENTRIES: dict[str, tuple[Overrides, tuple[str, ...]]] = {
     "ComFed": (("method.name=comfed",), (PENALTY,)),
     "FedProto": (("method.name=fedproto",), (PENALTY,)),
     "FedMuscle": (("method.name=fedmuscle",), (PENALTY,)),
-    "Sheaf-FRL": ((WITHOUT_DISTILLATION,), (PENALTY, SHRINKAGE)),
+    "Sheaf-FRL": ((WITHOUT_DISTILLATION,), (PENALTY, WHITENING)),
     "Sheaf-FRL with distillation": (("method.name=sheaf-frl",), tuple(CANDIDATES)),
     "control: labelled pilots": ((ALONE, "data.control=labelled-pilots"), ()),
     "control: pooled data": ((ALONE, "data.control=pooled"), ()),
@@ -100,6 +101,12 @@ def as_overrides(values: dict[str, str]) -> Overrides:
     return tuple(f"{option}={value}" for option, value in values.items())
 
 
+def is_as_in_preset(variant: Overrides, chosen: Overrides) -> bool:
+    """Whether Sheaf-FRL has the options chosen for it in the preset; of others it says nothing."""
+    method, preset = (read_experiment("digits", o).method for o in ((*variant, *chosen), ()))
+    return method.label != preset.label or method == preset
+
+
 def score(out: Path, variant: Overrides, candidate: Overrides, seeds: Sequence[int]) -> float:
     """Return the mean validation score; one that diverged is worse than any other."""
     trials = [Trial(variant, candidate, seed) for seed in seeds]
@@ -132,6 +139,8 @@ def main() -> None:
             print(f"\n{name}", flush=True)
             variant, options = ENTRIES[name]
             chosen = choose(runner, variant, options, seeds[: given.choice_seeds])
+            if given.case == "preset" and not is_as_in_preset(variant, chosen):
+                print(f"{name}: the preset has other options than {' '.join(chosen)}")
             trials = [Trial(variant, chosen, seed) for seed in seeds]
             runner.check(trials)
             runner.run(trials)

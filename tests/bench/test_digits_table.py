@@ -28,7 +28,7 @@ class Scores:
 
     def run(self, trials, title=""):
         for trial in trials:
-            options = dict(override.split("=") for override in trial.candidate)
+            options = dict(override.split("=", 1) for override in trial.candidate)
             score = self.score(options, trial.seed)
             if (self.out / trial.directory).exists():
                 continue
@@ -52,17 +52,21 @@ def test_rows_are_the_preset_and_its_alternatives(table):
     assert any(label.startswith("FedProto") for label in labels)
 
 
-def test_the_preset_has_values_that_the_table_chooses_from(table):
-    """One network has one set of figures: that of the preset is a row of the table."""
+def test_the_table_says_whether_the_preset_has_what_it_chose(table):
+    variant, options = table.ENTRIES["Sheaf-FRL with distillation"]
     method = read_experiment("digits").method
-    values = {
+    chosen = {
         table.PENALTY: method.penalty,
-        table.SHRINKAGE: method.whitening.shrinkage,
+        table.WHITENING: f"{{shrinkage={method.whitening.shrinkage}}}",
         table.CONFIDENCE: method.distillation.confidence,
         table.WEIGHT: method.distillation.weight,
     }
-    for option, value in values.items():
-        assert value in [float(candidate) for candidate in table.CANDIDATES[option]]
+    assert list(options) == list(chosen)
+    assert table.is_as_in_preset(variant, table.as_overrides(chosen))
+    other = table.as_overrides(chosen | {table.PENALTY: method.penalty / 2})
+    assert not table.is_as_in_preset(variant, other)
+    for key, value in chosen.items():
+        assert str(value) in table.CANDIDATES[key]
 
 
 def test_equal_latents_change_only_the_latent_size(table):
@@ -102,18 +106,18 @@ def test_penalties_where_training_diverges_are_not_chosen(table, tmp_path):
 
 def test_options_are_chosen_one_after_the_other_by_the_mean_over_seeds(table, tmp_path):
     def score(options, seed):
-        penalty, shrinkage = (float(options[key]) for key in (table.PENALTY, table.SHRINKAGE))
+        penalty, strong = float(options[table.PENALTY]), "0.9" in options[table.WHITENING]
         by_seed = 0.3 if seed else -0.3
         liked = {0.1: 0.5 + by_seed, 0.3: 0.6 - by_seed / 2}.get(penalty, 0.1)
-        return liked + 0.1 * (shrinkage == 0.9)
+        return liked + 0.1 * strong
 
     runner = Scores(tmp_path, score)
-    options = (table.PENALTY, table.SHRINKAGE)
+    options = (table.PENALTY, table.WHITENING)
     chosen = table.choose(runner, ("data.shift=0.5",), options, (0, 1))
-    assert chosen == ("method.penalty=0.3", "method.whitening.shrinkage=0.9")
-    assert len(runner.ran) == 2 * (4 + 2)  # the start of the second option has run already
+    assert chosen == ("method.penalty=0.3", "method.whitening={shrinkage=0.9}")
+    assert len(runner.ran) == 2 * (4 + 3)  # the start of the second option has run already
     trials = [Trial(("data.shift=0.5",), chosen, seed) for seed in (0, 1)]
     row = table.as_row("mine", trials, tmp_path)
     assert row[0] == "mine"
     assert row[1].startswith("0.300")
-    assert row[-1] == "penalty 0.3, shrinkage 0.9"
+    assert row[-1] == "penalty 0.3, whitening {shrinkage=0.9}"
