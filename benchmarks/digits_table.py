@@ -81,7 +81,9 @@ def choose(
         tried: Sequence[str] = CANDIDATES[option]
         while missing := [value for value in tried if value not in scores]:
             sets = {value: as_overrides(chosen | {option: value}) for value in missing}
-            runner.run([Trial(variant, c, seed) for c in sets.values() for seed in seeds], option)
+            trials = [Trial(variant, c, seed) for c in sets.values() for seed in seeds]
+            runner.check(trials)
+            runner.run(trials, option)
             scores |= {v: score(runner.out, variant, c, seeds) for v, c in sets.items()}
             chosen[option] = max(scores, key=lambda value: scores[value])
             tried = widened(tried, chosen[option]) if option == PENALTY else tried

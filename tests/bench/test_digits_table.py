@@ -24,9 +24,13 @@ class Scores:
     """Stands in for the runner: trials end at once, with the validation score of a function."""
 
     def __init__(self, out, score):
-        self.out, self.score, self.ran = out, score, []
+        self.out, self.score, self.ran, self.checked = out, score, [], set()
+
+    def check(self, trials):
+        self.checked |= set(trials)
 
     def run(self, trials, title=""):
+        assert self.checked >= set(trials)  # else runs of another config would be taken for these
         for trial in trials:
             options = dict(override.split("=", 1) for override in trial.candidate)
             score = self.score(options, trial.seed)
