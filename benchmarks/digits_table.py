@@ -24,29 +24,40 @@ from sheafed.sweep import Overrides, Runner, Trial, markdown_table, with_deviati
 from sheafed.sweep.results import average, is_finished, validation_score
 
 PENALTY = "method.penalty"
+SHRINKAGE = "method.shrinkage"  # of maps that are fitted after training
 WHITENING = "method.whitening"
 CONFIDENCE = "method.distillation.confidence"
 WEIGHT = "method.distillation.weight"
 CANDIDATES = {
     PENALTY: ("0.03", "0.1", "0.3", "1"),
+    SHRINKAGE: ("0.1", "0.5", "0.9"),
     WHITENING: ("{shrinkage=0.1}", "{shrinkage=0.5}", "{shrinkage=0.9}", "{kind='swbn'}"),
     CONFIDENCE: ("0.5", "0.8", "0.95"),
     WEIGHT: ("0.3", "1.0", "3.0"),
 }
-START = {PENALTY: "0.1", WHITENING: "{shrinkage=0.5}", CONFIDENCE: "0.8", WEIGHT: "1.0"}
+START = {
+    PENALTY: "0.1",
+    SHRINKAGE: "0.1",
+    WHITENING: "{shrinkage=0.5}",
+    CONFIDENCE: "0.8",
+    WEIGHT: "1.0",
+}
 """The values of options that are not chosen yet."""
 ALL_PENALTIES = ("0.001", "0.003", "0.01", *CANDIDATES[PENALTY], "3", "10", "30", "100", "300")
 
 ALONE = "method.name=non-cooperative"
 WITHOUT_DISTILLATION = 'method={name="sheaf-frl", exchange_every=8, quantisation="int8"}'
 ENTRIES: dict[str, tuple[Overrides, tuple[str, ...]]] = {
-    "non-cooperative": ((ALONE,), ()),
-    "Sheaf-FMTL": (("method.name=sheaf-fmtl",), (PENALTY,)),
+    "non-cooperative": ((ALONE,), (SHRINKAGE,)),
+    "Sheaf-FMTL": (("method.name=sheaf-fmtl",), (PENALTY, SHRINKAGE)),
     "ComFed": (("method.name=comfed",), (PENALTY,)),
-    "FedProto": (("method.name=fedproto",), (PENALTY,)),
-    "FedMuscle": (("method.name=fedmuscle",), (PENALTY,)),
+    "FedProto": (("method.name=fedproto",), (PENALTY, SHRINKAGE)),
+    "FedMuscle": (("method.name=fedmuscle",), (PENALTY, SHRINKAGE)),
     "Sheaf-FRL": ((WITHOUT_DISTILLATION,), (PENALTY, WHITENING)),
-    "Sheaf-FRL with distillation": (("method.name=sheaf-frl",), tuple(CANDIDATES)),
+    "Sheaf-FRL with distillation": (
+        ("method.name=sheaf-frl",),
+        (PENALTY, WHITENING, CONFIDENCE, WEIGHT),
+    ),
     "control: labelled pilots": ((ALONE, "data.control=labelled-pilots"), ()),
     "control: pooled data": ((ALONE, "data.control=pooled"), ()),
 }
