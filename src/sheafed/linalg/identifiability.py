@@ -6,6 +6,7 @@ $W$ together and leave the product alone. With rank $r < d_j$ the map is determi
 of the $r$ leading right singular vectors only.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -117,14 +118,21 @@ def numerical_rank(x: Tensor, about: Tensor | None = None) -> int:
         about: a point `(d,)` that is subtracted first, in float64, as whitening does: the rank is
             then that of the differences, but the rounding that of `x` itself.
     """
-    stored = torch.finfo(x.dtype).eps
-    summed = min(stored, torch.finfo(torch.float32).eps)
     wide = x.double()
     scale = power_of_two(wide)
     wide = wide / scale
     differences = wide if about is None else wide - about.double() / scale[0]
     s = torch.linalg.svdvals(differences)
-    rows, columns = x.shape
-    size = float(wide.square().mean().sqrt()) * (rows**0.5 + columns**0.5)
-    noise = (STORED * stored + SUMMED * summed) * size
+    noise = rounding_noise(x) / float(scale)
     return int((s > noise + rank_tolerance(s, x.shape, torch.float64)).sum())
+
+
+def rounding_noise(x: Tensor) -> float:
+    """Return the singular values of latents `(K, d)` that the rounding of their dtype explains."""
+    stored = torch.finfo(x.dtype).eps
+    summed = min(stored, torch.finfo(torch.float32).eps)
+    wide = x.double()
+    scale = power_of_two(wide)
+    size = float((wide / scale).square().mean().sqrt()) * float(scale)
+    rows, columns = x.shape
+    return (STORED * stored + SUMMED * summed) * size * (math.sqrt(rows) + math.sqrt(columns))
