@@ -64,6 +64,10 @@ class AlignmentFormatError(SheafedError):
     """A saved alignment cannot be read."""
 
 
+class AlignmentQualityError(SheafedError):
+    """Maps are worse on held-out pilots than was demanded."""
+
+
 class MessageError(SheafedError):
     """A message differs from what was agreed, or its bytes are not a message."""
 

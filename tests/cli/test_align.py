@@ -24,6 +24,8 @@ def test_align_then_send_as_the_library_does(files, run):
     expected = sheafed.align(latents, [("anna", "bert"), ("bert", "cleo")], shrinkage=0.2)
     for fit in expected.report().edges:
         assert f"{fit.misalignment:.4f}" in printed
+    for pair in expected.report().pairs:
+        assert f"{pair.residual:.4f}" in printed
     arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "cleo"]
     code, printed, _ = run("send", *arguments, files / "anna.npy", "--out", files / "out.npy")
     assert code == 0
@@ -44,12 +46,31 @@ def test_cycles_and_private_whitening_are_shown(files, run):
 
 
 def test_undetermined_maps_are_warned_of(files, run):
-    for name in ("anna", "bert"):
-        np.save(files / f"{name}.npy", np.load(files / f"{name}.npy")[:3])
-    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    for name in ("cleo", "bert"):
+        np.save(files / f"{name}.npy", np.load(files / f"{name}.npy")[:4])
+    named = [f"{n}={files / n}.npy" for n in ("cleo", "bert")]
     code, _, complaint = run("align", *named, "--out", files / "x")
     assert code == 0
-    assert "warning: 3 pilots leave 1 of 1 maps undetermined" in complaint
+    assert "warning: 4 pilots leave 1 of 1 maps undetermined" in complaint
+
+
+@pytest.mark.parametrize("goal", ["read", "match"])
+def test_the_gate_names_the_pairs_below_it_and_writes_nothing(files, run, goal):
+    rng = np.random.default_rng(1)
+    np.save(files / "odd.npy", rng.standard_normal((50, 4)))
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert", "odd")]
+    out = files / "gated"
+    options = ["--goal", goal, "--maps", "ridge", "--out", out]
+    code, printed, complaint = run("align", *named, *options, "--gate", "0.5")
+    assert code == 2
+    assert "residual" in printed
+    assert "4 of 6 pairs is below --gate 0.5" in complaint
+    assert all(pair in complaint for pair in ("anna -> odd", "odd -> bert"))
+    assert "anna -> bert" not in complaint
+    assert not out.exists()
+    code, _, _ = run("align", *named[:2], *options, "--gate", "0.5")
+    assert code == 0
+    assert sheafed.Alignment.load(out).goal == goal
 
 
 @pytest.mark.parametrize(
@@ -64,6 +85,9 @@ def test_undetermined_maps_are_warned_of(files, run):
         (["anna=anna.npy", "bert=bert.npy", "--edge", "annabert"], "--edge A:B"),
         (["anna=anna.npy", "bert=bert.npy", "--whitening", "pca"], "'pca'"),
         (["anna=anna.npy", "bert=bert.npy", "--shrinkage", "much"], "'much'"),
+        (["anna=anna.npy", "bert=bert.npy", "--maps", "spline"], "'spline'"),
+        (["anna=anna.npy", "bert=bert.npy", "--goal", "win"], "'win'"),
+        (["anna=anna.npy", "bert=bert.npy", "--gate", "1.5"], "--gate must lie in [0, 1], got 1.5"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(files, run, monkeypatch, arguments, text):

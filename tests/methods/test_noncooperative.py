@@ -61,6 +61,7 @@ def test_what_is_understood_is_what_align_sends(whitening: str) -> None:
         whitening=whitening,
         shrinkage=SHRINKAGE,
         private=private if whitening == "private" else None,
+        maps="procrustes",
     )
     for sender, receiver in [*EDGES, *((y, x) for x, y in EDGES)]:
         z = latents(nodes[sender], nodes[sender].agent.data.test.inputs)

@@ -1,38 +1,32 @@
 """Post-hoc alignment: encoders that were trained apart can read each other's latents.
 
-A latent is sent by whitening it, carrying it along the maps of a path of edges, and colouring it
-for the receiver.
+A latent is sent by the map of a pair of neighbours, or by the maps along a path of them. Beside the
+maps stands the sheaf of isometries between white latents, which the round trips are measured on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from sheafed.alignment import files
-from sheafed.alignment.report import AlignmentReport, EdgeFit
-from sheafed.errors import DtypeError
-from sheafed.graphs import Edge
+from sheafed.alignment.affine_map import AffineMap, identity_map
+from sheafed.alignment.arrays import ArrayT
+from sheafed.alignment.report import AlignmentReport, EdgeFit, PairFit
+from sheafed.alignment.routing import best_path
+from sheafed.alignment.selection import Goal
 from sheafed.linalg.whitening import Whitening
-from sheafed.sheaf.latent_link import LatentLink
 from sheafed.sheaf.network_sheaf import NetworkSheaf
-from sheafed.sheaf.routing import lowest_loss_path
-
-Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
-ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.float64], Tensor)
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """White latent spaces joined by isometries along the edges of a graph.
+    """Latent spaces joined by maps along the edges of a graph, one for each direction.
 
+    >>> import torch
     >>> from sheafed import align
     >>> latents = {"ada": torch.randn(50, 4), "bo": torch.randn(50, 3)}
     >>> alignment = align(latents)
@@ -40,11 +34,17 @@ class Alignment:
     torch.Size([50, 3])
     >>> [(fit.tail, fit.head, fit.rank) for fit in alignment.report().edges]
     [('bo', 'ada', 3)]
+    >>> [(pair.sender, pair.receiver) for pair in alignment.report().pairs]
+    [('ada', 'bo'), ('bo', 'ada')]
     """
 
     sheaf: NetworkSheaf
     whitenings: Mapping[str, Whitening]
     fits: tuple[EdgeFit, ...]
+    maps: Mapping[tuple[str, str], AffineMap]
+    """For each directed pair of neighbours, sender and receiver."""
+    pairs: tuple[PairFit, ...]
+    goal: Goal
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,47 +55,40 @@ class Alignment:
 
         The result `(n, d_receiver)` is of the kind and precision of `z`, ready for the receiver's
         head. A single latent `(d_sender,)` works too. Between agents that are not neighbours the
-        latents take the path of least expected loss (`sheafed.sheaf.path_loss`).
+        latents take the path that keeps most by the held-out quality of its hops.
         """
-        link = self.link(sender, receiver)
-        given = as_tensor(f"the latents of {sender!r}", z)
-        rows = given[None] if given.ndim == 1 else given
-        read = link(rows.double())
-        result = read.reshape(*given.shape[:-1], read.shape[-1]).to(given.dtype)
-        return result if isinstance(z, Tensor) else result.numpy()
+        return self.link(sender, receiver).transform(z)
 
-    def link(self, sender: str, receiver: str) -> LatentLink:
-        """Return the way that `send` takes, in float64."""
-        path = self.path(sender, receiver)
-        return LatentLink(
-            self.whitenings[sender].whiten,
-            (lambda white: self.sheaf.transport_along(white, path),),
-            self.whitenings[receiver].colour,
-        )
+    def link(self, sender: str, receiver: str) -> AffineMap:
+        """Return the map that `send` applies, composed of those of its hops.
+
+        `link(...).as_linear()` is a layer to put between the sender's encoder and the receiver's
+        head.
+        """
+        hops = [self.maps[hop] for hop in pairwise(self.path(sender, receiver))]
+        return reduce(AffineMap.then, hops) if hops else identity_map(self.sheaf.dims[sender])
 
     def path(self, sender: str, receiver: str) -> list[str]:
-        """Return the edge between neighbours, else the path of least expected loss."""
-        mismatch = {Edge(fit.head, fit.tail): fit.mismatch for fit in self.fits}
-        return lowest_loss_path(sender, receiver, self.sheaf.dims, mismatch)
+        """Return the edge between neighbours, else the path that keeps most."""
+        quality = {(pair.sender, pair.receiver): pair.quality(self.goal) for pair in self.pairs}
+        return best_path(sender, receiver, self.names, quality)
 
     def report(self) -> AlignmentReport:
         return AlignmentReport(
+            goal=self.goal,
+            pairs=self.pairs,
             edges=self.fits,
             cycles=tuple(self.sheaf.holonomy(cycle) for cycle in self.sheaf.cycles()),
         )
 
     def save(self, directory: str | Path) -> Path:
         """Write `alignment.json` and `alignment.safetensors` to a directory, and return it."""
-        return files.save(directory, self.sheaf, self.whitenings, self.fits)
+        content = files.Content(
+            self.sheaf, self.whitenings, self.fits, self.maps, self.pairs, self.goal
+        )
+        return files.save(directory, content)
 
     @classmethod
     def load(cls, directory: str | Path) -> Alignment:
         """Read an alignment that `save` wrote. Nothing is unpickled."""
         return cls(*files.load(directory))
-
-
-def as_tensor(name: str, x: Array) -> Tensor:
-    tensor = torch.as_tensor(x)
-    if not tensor.is_floating_point():
-        raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
-    return tensor.detach()

@@ -1,22 +1,26 @@
 """An alignment on disk: `alignment.json` beside `alignment.safetensors`, never a pickle."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx as nx
 import safetensors
 import safetensors.torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
 
-from sheafed.alignment.report import EdgeFit
+from sheafed.alignment.affine_map import AffineMap
+from sheafed.alignment.report import EdgeFit, PairFit
+from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import write_atomically
-from sheafed.errors import AlignmentFormatError, InputError
+from sheafed.errors import AlignmentFormatError, InputError, ShapeError
 from sheafed.graphs import Edge
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
-VERSION = 2
+VERSION = 3
 DOCUMENT, TENSORS = "alignment.json", "alignment.safetensors"
 
 
@@ -25,40 +29,55 @@ class _Document(BaseModel):
     version: int
     sha256: str
     dims: dict[str, int]
+    goal: Goal
     edges: list[EdgeFit]
+    pairs: list[PairFit]
 
 
-def save(
-    directory: str | Path,
-    sheaf: NetworkSheaf,
-    whitenings: Mapping[str, Whitening],
-    fits: Sequence[EdgeFit],
-) -> Path:
+class Content(NamedTuple):
+    """The parts of an alignment."""
+
+    sheaf: NetworkSheaf
+    whitenings: Mapping[str, Whitening]
+    fits: tuple[EdgeFit, ...]
+    maps: Mapping[tuple[str, str], AffineMap]
+    pairs: tuple[PairFit, ...]
+    goal: Goal
+
+
+def save(directory: str | Path, content: Content) -> Path:
     """Write both files, each atomically, the document last."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {}
-    for name, whitening in whitenings.items():
+    for name, whitening in content.whitenings.items():
         tensors[f"mean/{name}"] = whitening.mean
         tensors[f"whitener/{name}"] = whitening.whitener.contiguous()
         tensors[f"colourer/{name}"] = whitening.colourer.contiguous().clone()
-    for number, fit in enumerate(fits):
-        tensors[f"map/{number}"] = sheaf.maps[Edge(fit.head, fit.tail)].contiguous()
+    for number, fit in enumerate(content.fits):
+        isometry = content.sheaf.maps[Edge(fit.head, fit.tail)]
+        tensors[f"isometry/{number}"] = isometry.contiguous()
+    for number, pair in enumerate(content.pairs):
+        found = content.maps[pair.sender, pair.receiver]
+        # Maps of one agent share its mean, and a file holds no tensor twice.
+        tensors[f"weight/{number}"] = found.weight.contiguous()
+        tensors[f"centre/{number}"] = found.centre.clone()
+        tensors[f"value/{number}"] = found.value.clone()
     payload = safetensors.torch.save(tensors)
     document = _Document(
         version=VERSION,
         sha256=hashlib.sha256(payload).hexdigest(),
-        dims=dict(sheaf.dims),
-        edges=list(fits),
+        dims=dict(content.sheaf.dims),
+        goal=content.goal,
+        edges=list(content.fits),
+        pairs=list(content.pairs),
     )
     write_atomically(directory / TENSORS, payload)
     write_atomically(directory / DOCUMENT, document.model_dump_json(indent=2).encode())
     return directory
 
 
-def load(
-    directory: str | Path,
-) -> tuple[NetworkSheaf, dict[str, Whitening], tuple[EdgeFit, ...]]:
+def load(directory: str | Path) -> Content:
     """Read and check both files."""
     directory = Path(directory)
     document = _read_document(directory)
@@ -76,14 +95,33 @@ def load(
             )
             for name in document.dims
         }
-        maps = {
-            Edge(fit.head, fit.tail): tensors[f"map/{number}"]
+        isometries = {
+            Edge(fit.head, fit.tail): tensors[f"isometry/{number}"]
             for number, fit in enumerate(document.edges)
         }
-        sheaf = NetworkSheaf(nx.Graph(list(maps)), document.dims, maps)
+        sheaf = NetworkSheaf(nx.Graph(list(isometries)), document.dims, isometries)
+        maps = {
+            (pair.sender, pair.receiver): _affine(tensors, number, pair, document.dims)
+            for number, pair in enumerate(document.pairs)
+        }
     except (safetensors.SafetensorError, KeyError, InputError) as problem:
         raise AlignmentFormatError(f"{directory} holds no usable alignment: {problem}") from problem
-    return sheaf, whitenings, tuple(document.edges)
+    return Content(
+        sheaf, whitenings, tuple(document.edges), maps, tuple(document.pairs), document.goal
+    )
+
+
+def _affine(
+    tensors: Mapping[str, Tensor], number: int, pair: PairFit, dims: Mapping[str, int]
+) -> AffineMap:
+    found = AffineMap(*(tensors[f"{part}/{number}"] for part in ("weight", "centre", "value")))
+    expected = (dims[pair.receiver], dims[pair.sender])
+    if found.weight.shape != expected:
+        raise ShapeError(
+            f"the map from {pair.sender!r} to {pair.receiver!r} must be {expected}, got "
+            f"{tuple(found.weight.shape)}"
+        )
+    return found
 
 
 def _read_document(directory: Path) -> _Document:

@@ -1,4 +1,4 @@
-"""Fitting: whitenings and Procrustes maps from the latents of shared pilots."""
+"""Fitting: whitenings, isometries and maps from the latents of shared pilots."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ import torch
 from torch import Tensor
 
 from sheafed import graphs
-from sheafed.alignment.alignment import Alignment, Array, as_tensor
+from sheafed.alignment.alignment import Alignment
+from sheafed.alignment.arrays import Array, as_pilots
+from sheafed.alignment.kinds import Maps, kinds_of
+from sheafed.alignment.pair_maps import choose_maps, pair_fit
 from sheafed.alignment.report import EdgeFit
+from sheafed.alignment.selection import Goal, check_goal, varying_support
 from sheafed.errors import (
     EmptyInputError,
     GraphError,
     InputError,
     RankError,
     ShapeError,
-    SingularCovarianceError,
     UndeterminedMapWarning,
 )
 from sheafed.graphs import Edge
-from sheafed.linalg.checks import check_matrix
 from sheafed.linalg.identifiability import identifiability, numerical_rank
 from sheafed.linalg.procrustes import misalignment, procrustes
-from sheafed.linalg.whitening import Shrinkage, Whitening, check_variance, zca
+from sheafed.linalg.support import Support, whitening_on, whole_space
+from sheafed.linalg.whitening import Shrinkage, Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
 WhiteningSource = Literal["pilots", "private"]
@@ -38,75 +41,99 @@ def align(
     whitening: WhiteningSource | None = "pilots",
     shrinkage: Shrinkage = "auto",
     private: Mapping[str, Array] | None = None,
+    maps: Maps = "auto",
+    goal: Goal = "read",
 ) -> Alignment:
     """Align the latent spaces of encoders that exist already; nothing is trained.
 
     >>> import numpy as np
     >>> ada = np.random.default_rng(0).standard_normal((100, 3))
     >>> bo = 2 * ada[:, ::-1] + 1  # the same pilots, encoded otherwise
-    >>> alignment = align({"ada": ada, "bo": bo}, shrinkage=0.0)
+    >>> alignment = align({"ada": ada, "bo": bo})
     >>> np.allclose(alignment.send(ada, "ada", "bo"), bo)
     True
 
     Args:
         latents: for each agent the latents `(K, d)` of the same K pilots in the same order.
         graph: the neighbours, as a networkx graph or a list of edges; all pairs by default.
-        whitening: fit the whitening to the pilots, or to each agent's own `private` latents, or
-            leave it out (None). Private data that are shifted between agents make it a poor
-            reference.
-        shrinkage: how far covariances are shrunk before whitening, 0 to 1, or `"auto"`.
+        whitening: fit the whitening of isometries to the pilots, or to each agent's own `private`
+            latents, or leave it out (None). Private data that are shifted between agents make it
+            a poor reference.
+        shrinkage: how far covariances are shrunk before whitening, 0 to 1. With `"auto"` held-out
+            pilots choose that of each map, and the sheaf has the Ledoit-Wolf optimum.
         private: with `whitening="private"`, each agent's latents `(n, d)` of its own data.
+        maps: the kind of map: `"procrustes"` (an isometry of white latents), `"ridge"`, `"affine"`
+            (least squares), `"low-rank"` or `"canonical"`. With `"auto"` held-out pilots choose
+            for each direction of each edge; an isometry unless another kind is clearly better.
+        goal: what maps are chosen for. `"read"`: the receiver's head reads the latents, so their
+            error counts, in units of the receiver's deviation of each coordinate. `"match"`: the
+            receiver looks for the nearest of its own latents by the cosine.
     """
+    check_goal(goal)
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
-    pilots = {name: _checked(f"the pilot latents of {name!r}", x) for name, x in latents.items()}
+    pilots = {name: as_pilots(f"the pilot latents of {name!r}", x) for name, x in latents.items()}
     _check_same_pilots(pilots)
     network = _network(graph, sorted(pilots))
-    whitenings = _fit_whitenings(pilots, whitening, shrinkage, private)
-    white = {name: whitenings[name].whiten(x.double()) for name, x in pilots.items()}
-    # Of the latents as they were given: in float64, and whitened, their rounding looks like data.
-    ranks = {name: numerical_rank(x, whitenings[name].mean) for name, x in pilots.items()}
+    references = _references(pilots, whitening, private)
+    spaces = {name: space for name, (space, _) in references.items()}
+    amount = 0.0 if whitening is None else shrinkage
+    kinds = kinds_of(maps, amount)
+    whitenings = {
+        name: whitening_on(space, amount, data) for name, (space, data) in references.items()
+    }
     dims = {name: x.shape[-1] for name, x in pilots.items()}
-    maps: dict[Edge, Tensor] = {}
+    edges = graphs.orient(network, dims)
+    isometries = {}
     fits = []
-    for edge in graphs.orient(network, dims):
-        head, tail = white[edge.head], white[edge.tail]
-        with warnings.catch_warnings():
-            # One warning below names all such edges.
-            warnings.simplefilter("ignore", UndeterminedMapWarning)
-            maps[edge] = procrustes(head, tail)
-        misfit = misalignment(head, tail @ maps[edge].mT)
-        mismatch = misalignment(tail, head @ maps[edge])
-        if misfit is None or mismatch is None:
-            raise RankError(
-                f"the latents of {edge.head!r} or {edge.tail!r} are all zero; check the encoders"
-            )
-        judged = identifiability(
-            head,
-            tail,
-            ranks=(ranks[edge.head], ranks[edge.tail]),
-            precision=_precision(pilots[edge.head], pilots[edge.tail]),
-        )
-        fits.append(
-            EdgeFit(
-                head=edge.head,
-                tail=edge.tail,
-                d_head=dims[edge.head],
-                d_tail=dims[edge.tail],
-                misalignment=misfit,
-                mismatch=mismatch,
-                rank=judged.rank_cross,
-                gap=judged.gap,
-            )
-        )
-    _warn_undetermined(fits, pilots=len(next(iter(pilots.values()))))
-    return Alignment(NetworkSheaf(network, dims, maps), whitenings, tuple(fits))
+    for edge in edges:
+        isometries[edge], fit = _isometry(edge, pilots, whitenings)
+        fits.append(fit)
+    chosen = choose_maps(edges, pilots, None if whitening == "pilots" else spaces, kinds, goal)
+    count = len(next(iter(pilots.values())))
+    _warn_undetermined(fits, pilots=count)
+    return Alignment(
+        sheaf=NetworkSheaf(network, dims, isometries),
+        whitenings=whitenings,
+        fits=tuple(fits),
+        maps={pair: choice.map for pair, choice in chosen.items()},
+        pairs=tuple(pair_fit(pair, choice, count) for pair, choice in chosen.items()),
+        goal=goal,
+    )
 
 
-def _checked(name: str, x: Array) -> Tensor:
-    given = as_tensor(name, x)
-    check_matrix(name, given.double())
-    return given
+def _isometry(
+    edge: Edge, pilots: Mapping[str, Tensor], whitenings: Mapping[str, Whitening]
+) -> tuple[Tensor, EdgeFit]:
+    head, tail = (whitenings[name].whiten(pilots[name].double()) for name in edge)
+    with warnings.catch_warnings():
+        # One warning of `align` names all such edges.
+        warnings.simplefilter("ignore", UndeterminedMapWarning)
+        isometry = procrustes(head, tail)
+    misfit = misalignment(head, tail @ isometry.mT)
+    mismatch = misalignment(tail, head @ isometry)
+    if misfit is None or mismatch is None:
+        raise RankError(
+            f"the latents of {edge.head!r} or {edge.tail!r} are all zero; check the encoders"
+        )
+    # Of the latents as they were given: in float64, and whitened, their rounding looks like data.
+    ranks = (
+        numerical_rank(pilots[edge.head], whitenings[edge.head].mean),
+        numerical_rank(pilots[edge.tail], whitenings[edge.tail].mean),
+    )
+    precision = _precision(pilots[edge.head], pilots[edge.tail])
+    judged = identifiability(head, tail, ranks=ranks, precision=precision)
+    fit = EdgeFit(
+        head=edge.head,
+        tail=edge.tail,
+        d_head=head.shape[-1],
+        d_tail=tail.shape[-1],
+        misalignment=misfit,
+        mismatch=mismatch,
+        rank=judged.rank_cross,
+        gap=judged.gap,
+    )
+    return isometry, fit
 
 
 def _precision(*given: Tensor) -> torch.dtype:
@@ -116,11 +143,6 @@ def _precision(*given: Tensor) -> torch.dtype:
 
 
 def _check_same_pilots(pilots: Mapping[str, Tensor]) -> None:
-    for name, x in pilots.items():
-        if x.ndim != 2:
-            raise ShapeError(
-                f"the pilot latents of {name!r} must be (K, d), got {tuple(x.shape)}; flatten them"
-            )
     counts = {name: len(x) for name, x in pilots.items()}
     if len(set(counts.values())) > 1:
         raise ShapeError(
@@ -138,53 +160,37 @@ def _network(
     return network
 
 
-def _fit_whitenings(
+def _references(
     pilots: Mapping[str, Tensor],
     whitening: WhiteningSource | None,
-    shrinkage: Shrinkage,
     private: Mapping[str, Array] | None,
-) -> dict[str, Whitening]:
+) -> dict[str, tuple[Support, Tensor]]:
+    """Return for each agent the support to whiten on, and the latents that it is the support of."""
     if (private is not None) != (whitening == "private"):
         raise InputError(
             f"private latents go with whitening='private'; got whitening={whitening!r} and "
             f"{'no ' if private is None else ''}private latents"
         )
     if whitening is None:
-        return {name: _no_whitening(x.shape[-1]) for name, x in pilots.items()}
+        return {name: (whole_space(x.shape[-1]), x) for name, x in pilots.items()}
     if whitening == "pilots":
-        return {name: _fit(name, x, shrinkage) for name, x in pilots.items()}
+        return {name: (varying_support(name, x), x) for name, x in pilots.items()}
     if private is None:
         raise InputError(f"whitening must be 'pilots', 'private' or None, got {whitening!r}")
     if set(private) != set(pilots):
         raise GraphError(
             f"private latents are needed of {sorted(pilots)}, got those of {sorted(private)}"
         )
-    fitted = {}
+    found = {}
     for name, x in private.items():
-        own = _checked(f"the private latents of {name!r}", x)
-        if own.ndim != 2 or own.shape[-1] != pilots[name].shape[-1]:
+        own = as_pilots(f"the private latents of {name!r}", x)
+        if own.shape[-1] != pilots[name].shape[-1]:
             raise ShapeError(
                 f"the private latents of {name!r} must be (n, {pilots[name].shape[-1]}), got "
                 f"{tuple(own.shape)}"
             )
-        fitted[name] = _fit(name, own, shrinkage)
-    return fitted
-
-
-def _fit(name: str, x: Tensor, shrinkage: Shrinkage) -> Whitening:
-    try:
-        whitening = zca(x.double(), shrinkage)
-        if shrinkage == 0:  # what float64 takes for a little variance may be rounding
-            d = x.shape[-1]
-            check_variance(d - numerical_rank(x, whitening.mean), d)
-    except SingularCovarianceError as problem:
-        raise SingularCovarianceError(f"latents of {name!r}: {problem}") from problem
-    return whitening
-
-
-def _no_whitening(dimension: int) -> Whitening:
-    identity = torch.eye(dimension, dtype=torch.float64)
-    return Whitening(torch.zeros(dimension, dtype=torch.float64), identity, identity)
+        found[name] = (varying_support(name, own), own)
+    return found
 
 
 def _warn_undetermined(fits: Sequence[EdgeFit], pilots: int) -> None:

@@ -4,7 +4,7 @@ import io
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -14,8 +14,11 @@ from rich.table import Table
 
 from sheafed import alignment
 from sheafed.alignment.fitting import WhiteningSource
+from sheafed.alignment.kinds import KINDS, Maps
+from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import write_atomically
-from sheafed.errors import InputError, UndeterminedMapWarning
+from sheafed.errors import AlignmentQualityError, InputError, UndeterminedMapWarning
+from sheafed.linalg.checks import check_fraction
 from sheafed.linalg.whitening import Shrinkage
 
 SHOWN_CYCLES = 10
@@ -39,8 +42,24 @@ def align(
     shrinkage: Annotated[
         str, typer.Option(help="of the covariance before whitening: auto, or a number in [0, 1]")
     ] = "auto",
+    maps: Annotated[
+        str,
+        typer.Option(help=f"kind of map: auto (by held-out pilots), {', '.join(KINDS)}"),
+    ] = "auto",
+    goal: Annotated[
+        str, typer.Option(help="what maps are chosen for: read (by heads) or match (by the cosine)")
+    ] = "read",
+    gate: Annotated[
+        float | None,
+        typer.Option(
+            help="fail, and write nothing, if the held-out quality of a pair (read: explained "
+            "share of variance; match: mean reciprocal rank) is below this number in [0, 1]"
+        ),
+    ] = None,
 ) -> None:
     """Align encoders that were trained separately, from the latents of shared pilots."""
+    if gate is not None:
+        check_fraction("--gate", gate)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UndeterminedMapWarning)
         fitted = alignment.align(
@@ -49,11 +68,16 @@ def align(
             whitening=_parse_whitening(whitening),
             shrinkage=_parse_shrinkage(shrinkage),
             private=None if private is None else _read_named(private),
+            maps=cast("Maps", maps),  # checked there, as every name is
+            goal=cast("Goal", goal),
         )
-    fitted.save(out)
-    _print_report(fitted.report(), Console())
+    report = fitted.report()
+    _print_report(report, Console())
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
+    if gate is not None:
+        _check_gate(report, gate)
+    fitted.save(out)
     print(f"wrote {out}; next: sheafed send --alignment {out} --from A --to B z.npy --out out.npy")
 
 
@@ -75,8 +99,43 @@ def send(
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received.shape} to {out}")
 
 
+def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
+    poor = report.below(gate)
+    if poor:
+        named = ", ".join(f"{p.sender} -> {p.receiver} {p.quality(report.goal):.3f}" for p in poor)
+        raise AlignmentQualityError(
+            f"the held-out quality of {len(poor)} of {len(report.pairs)} pairs is below --gate "
+            f"{gate}: {named}; nothing was written; use more pilots, or other encoders"
+        )
+
+
 def _print_report(report: alignment.AlignmentReport, console: Console) -> None:
-    edges = Table(title="Edges (misalignment: 0 aligned, 1 unrelated)")
+    console.print(_pairs_table(report))
+    _print_sheaf(report, console)
+
+
+def _pairs_table(report: alignment.AlignmentReport) -> Table:
+    size = report.pairs[0].fold_size
+    pairs = Table(title=f"Maps on held-out pilots (matching: among {size}), for goal {report.goal}")
+    for heading in ("from", "to", "map"):
+        pairs.add_column(heading)
+    for heading in ("residual", "top-1", "reciprocal rank", "quality"):
+        pairs.add_column(heading, justify="right")
+    for pair in report.pairs:
+        pairs.add_row(
+            pair.sender,
+            pair.receiver,
+            " ".join([pair.kind, *(f"{key} {value:.3g}" for key, value in pair.strength.items())]),
+            f"{pair.residual:.4f} ± {pair.residual_spread:.4f}",
+            f"{pair.top1:.3f}",
+            f"{pair.reciprocal_rank:.3f}",
+            f"{pair.quality(report.goal):.3f}",
+        )
+    return pairs
+
+
+def _print_sheaf(report: alignment.AlignmentReport, console: Console) -> None:
+    edges = Table(title="Edges (misalignment of the fitted pilots: 0 aligned, 1 unrelated)")
     for heading in ("from", "to", "sizes"):
         edges.add_column(heading)
     for heading in ("misalignment", "rank", "gap", "undetermined"):

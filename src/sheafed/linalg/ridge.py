@@ -5,6 +5,8 @@ $V \frac{S}{S^2 + \alpha} U^\top Y$. Here X is given as coordinates along $V$, s
 $X^\top X = S^2$ is diagonal and every function needs products only.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ def ridge(x: Tensor, y: Tensor, penalty: float) -> Tensor:
     return (x.mT @ y) / (x.square().sum(0) + penalty)[:, None]
 
 
-def leave_one_out_error(x: Tensor, y: Tensor, penalty: float) -> float:
+def leave_one_out_errors(x: Tensor, y: Tensor, penalties: Sequence[float]) -> list[float]:
     r"""Return the mean square error of ridge with an intercept, each row predicted from the others.
 
     Exact, without a refit: the residual of row i divided by $1 - h_i$ with the leverage
@@ -34,14 +36,19 @@ def leave_one_out_error(x: Tensor, y: Tensor, penalty: float) -> float:
     Args:
         x: `(n, r)`, centred, with orthogonal columns that are not zero.
         y: `(n, q)`, centred.
-        penalty: $\alpha$.
+        penalties: values of $\alpha$, each of which has an error.
     """
-    squares = x.square().sum(0)
-    leverage = 1 / len(x) + (x.square() / (squares + penalty)).sum(1)
-    residual = y - x @ ridge(x, y, penalty)
-    # Of an interpolated row nothing is left to divide.
-    left = (1 - leverage).clamp_min(torch.finfo(x.dtype).eps)
-    return float((residual / left[:, None]).square().mean())
+    entries = x.square()
+    squares = entries.sum(0)
+    cross = x.mT @ y
+    errors = []
+    for penalty in penalties:
+        leverage = 1 / len(x) + entries @ (1 / (squares + penalty))
+        residual = y - x @ (cross / (squares + penalty)[:, None])
+        # Of an interpolated row nothing is left to divide.
+        left = (1 - leverage).clamp_min(torch.finfo(x.dtype).eps)
+        errors.append(float((residual / left[:, None]).square().mean()))
+    return errors
 
 
 def reduced_rank_ridge(x: Tensor, y: Tensor, penalty: float, rank: int) -> Tensor:

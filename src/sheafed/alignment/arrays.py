@@ -1,0 +1,30 @@
+"""NumPy arrays or torch tensors in, the same out."""
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sheafed.errors import DtypeError, ShapeError
+from sheafed.linalg.checks import check_matrix
+
+Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
+ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.float64], Tensor)
+
+
+def as_tensor(name: str, x: Array) -> Tensor:
+    tensor = torch.as_tensor(x)
+    if not tensor.is_floating_point():
+        raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
+    return tensor.detach()
+
+
+def as_pilots(name: str, x: Array) -> Tensor:
+    """Return latents `(K, d)`, checked, in the dtype that they were given in."""
+    given = as_tensor(name, x)
+    check_matrix(name, given.double())
+    if given.ndim != 2:
+        raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")
+    return given

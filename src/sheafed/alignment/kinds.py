@@ -1,0 +1,248 @@
+"""The kinds of map: how the latents of a sender become those of a receiver.
+
+Each is a set of options with `fit`. What is left at `"auto"` is chosen by pilots that the map was
+not fitted to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar, Literal, Self
+
+from sheafed.alignment.affine_map import AffineMap
+from sheafed.alignment.arrays import Array
+from sheafed.alignment.selection import Choice, Goal, choose_for
+from sheafed.alignment.shared_pilots import SharedPilots, SupportMap
+from sheafed.errors import InputError
+from sheafed.linalg.checks import check_fraction, check_int
+from sheafed.linalg.ridge import reduced_rank_ridge, ridge
+from sheafed.linalg.whitening import Shrinkage
+
+Auto = Literal["auto"]
+KindName = Literal["procrustes", "ridge", "affine", "low-rank", "canonical"]
+Maps = KindName | Auto
+
+SHRINKAGES = (0.0, 0.1, 0.5, 0.9, 1.0)
+POWERS = (0.5, 1.0)
+SHARES_OF_RANK = (0.125, 0.25, 0.5)
+
+
+class Kind(ABC):
+    """A kind of map with its options."""
+
+    name: ClassVar[KindName]
+    isometric: ClassVar[bool] = False
+
+    def fit(self, x: Array, y: Array, goal: Goal = "read") -> AffineMap:
+        """Fit a map from a sender's latents `(K, d_x)` of pilots to a receiver's `(K, d_y)`.
+
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).standard_normal((60, 4))
+        >>> found = RidgeMap().fit(x, x[:, :2] + 1)
+        >>> np.allclose(found.transform(x), x[:, :2] + 1, atol=1e-4)
+        True
+        """
+        return choose_for([self], x, y, goal).map
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        """Return the options to compare on held-out pilots."""
+        return [self]
+
+    def settled(self, pilots: SharedPilots) -> Self:
+        """Return the options with what the pilots themselves decide, such as a penalty."""
+        return self
+
+    @abstractmethod
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        """Fit the map; of the options, only a penalty may be `"auto"`."""
+
+    def strength(self) -> dict[str, float]:
+        return {key: float(value) for key, value in asdict(self).items()}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class ProcrustesMap(Kind):
+    """Whiten, rotate, colour: an isometry between white latents.
+
+    Args:
+        shrinkage: of the covariances, from 0 (white) to 1 (only the overall scale is removed).
+    """
+
+    shrinkage: Shrinkage = "auto"
+    name: ClassVar[KindName] = "procrustes"
+    isometric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_shrinkage(self.shrinkage)
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        if self.shrinkage != "auto":
+            return [self]
+        return [replace(self, shrinkage=amount) for amount in SHRINKAGES]
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        amount = _decided("shrinkage", self.shrinkage)
+        isometry = pilots.directions(amount, on_references=True).weighted(0.0)
+        sender, receiver = pilots.references
+        core = isometry / sender.shrunk_deviations(amount)[:, None]
+        return SupportMap(sender, core * receiver.shrunk_deviations(amount), receiver)
+
+
+@dataclass(frozen=True)
+class CanonicalMap(Kind):
+    r"""Canonical directions, each weighted by a power of its correlation $\rho$.
+
+    Power 0 would be the isometry; power 1 is $\frac{1}{1-s}$ times ridge regression.
+
+    Args:
+        shrinkage: of the covariances, from 0 to 1.
+        power: of the correlations, from 0 to 1.
+    """
+
+    shrinkage: Shrinkage = "auto"
+    power: float | Auto = "auto"
+    name: ClassVar[KindName] = "canonical"
+
+    def __post_init__(self) -> None:
+        _check_shrinkage(self.shrinkage)
+        if self.power != "auto":
+            check_fraction("power", self.power)
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        amounts = SHRINKAGES if self.shrinkage == "auto" else (self.shrinkage,)
+        powers = POWERS if self.power == "auto" else (self.power,)
+        return [replace(self, shrinkage=s, power=p) for s in amounts for p in powers]
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        amount = _decided("shrinkage", self.shrinkage)
+        directions = pilots.directions(amount, on_references=False)
+        sender, receiver = pilots.supports
+        core = directions.weighted(_decided("power", self.power))
+        core = core / sender.shrunk_deviations(amount)[:, None]
+        return SupportMap(sender, core * receiver.shrunk_deviations(amount), receiver)
+
+
+@dataclass(frozen=True)
+class RidgeMap(Kind):
+    r"""Ridge regression of the receiver's latents on the sender's.
+
+    Args:
+        penalty: $\alpha$ in $\|Y - XB\|^2 + \alpha\|B\|^2$; `"auto"` minimises the exact
+            leave-one-out error in the receiver's standard units.
+    """
+
+    penalty: float | Auto = "auto"
+    name: ClassVar[KindName] = "ridge"
+
+    def __post_init__(self) -> None:
+        _check_penalty(self.penalty)
+
+    def settled(self, pilots: SharedPilots) -> Self:
+        return replace(self, penalty=_penalty(self.penalty, pilots))
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        core = ridge(*pilots.coordinates, _penalty(self.penalty, pilots))
+        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+
+
+@dataclass(frozen=True)
+class LeastSquaresMap(Kind):
+    """Least squares on the support of the sender's latents: of all minimisers the smallest."""
+
+    name: ClassVar[KindName] = "affine"
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        core = ridge(*pilots.coordinates, 0.0)
+        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+
+
+@dataclass(frozen=True)
+class LowRankMap(Kind):
+    """Reduced-rank ridge regression: only some directions are carried.
+
+    Args:
+        rank: of the weights; `"auto"` tries an eighth, a quarter and a half of the support.
+        penalty: as for `RidgeMap`.
+    """
+
+    rank: int | Auto = "auto"
+    penalty: float | Auto = "auto"
+    name: ClassVar[KindName] = "low-rank"
+
+    def __post_init__(self) -> None:
+        if self.rank != "auto":
+            check_int("rank", self.rank, 1)
+        _check_penalty(self.penalty)
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        if self.rank != "auto":
+            return [self]
+        largest = min(space.rank for space in pilots.supports)
+        ranks = sorted({max(1, round(share * largest)) for share in SHARES_OF_RANK})
+        return [replace(self, rank=rank) for rank in ranks]
+
+    def settled(self, pilots: SharedPilots) -> Self:
+        return replace(self, penalty=_penalty(self.penalty, pilots))
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        rank = int(_decided("rank", self.rank))
+        core = reduced_rank_ridge(*pilots.coordinates, _penalty(self.penalty, pilots), rank)
+        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+
+
+KINDS: dict[KindName, type[Kind]] = {
+    kind.name: kind for kind in (ProcrustesMap, RidgeMap, LeastSquaresMap, LowRankMap, CanonicalMap)
+}
+
+
+def kinds_of(maps: Maps, shrinkage: Shrinkage = "auto") -> list[Kind]:
+    """Return the kinds of map to choose among; the shrinkage is that of isometries."""
+    if maps != "auto" and maps not in KINDS:
+        raise InputError(f"maps must be 'auto' or one of {list(KINDS)}, got {maps!r}")
+    named = KINDS if maps == "auto" else (maps,)
+    return [ProcrustesMap(shrinkage) if n == "procrustes" else KINDS[n]() for n in named]
+
+
+def fit_map(x: Array, y: Array, maps: Maps = "auto", goal: Goal = "read") -> Choice[Kind]:
+    """Choose and fit one map from a sender's latents of pilots to a receiver's, without a network.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((60, 4))
+    >>> choice = fit_map(x, 3 * x[:, ::-1] + 1)
+    >>> choice.kind.name
+    'procrustes'
+    >>> np.allclose(choice.map.transform(x), 3 * x[:, ::-1] + 1)
+    True
+
+    Args:
+        x: the sender's latents `(K, d_x)` of the pilots.
+        y: the receiver's latents `(K, d_y)` of the same pilots in the same order.
+        maps: see `sheafed.align`.
+        goal: see `sheafed.align`.
+    """
+    return choose_for(kinds_of(maps), x, y, goal)
+
+
+def _check_shrinkage(shrinkage: Shrinkage) -> None:
+    if isinstance(shrinkage, str):
+        if shrinkage != "auto":
+            raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
+    else:
+        check_fraction("shrinkage", shrinkage)
+
+
+def _check_penalty(penalty: float | Auto) -> None:
+    if penalty != "auto" and (isinstance(penalty, str) or not penalty >= 0):
+        raise InputError(f"penalty must be 'auto' or a number from 0, got {penalty!r}")
+
+
+def _penalty(penalty: float | Auto, pilots: SharedPilots) -> float:
+    return pilots.best_penalty if penalty == "auto" else penalty
+
+
+def _decided(name: str, value: float | Auto) -> float:
+    if isinstance(value, str):
+        raise InputError(f"{name} is {value!r}; take one of candidates() first")
+    return value

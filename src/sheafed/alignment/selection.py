@@ -1,0 +1,155 @@
+"""The choice among candidate maps by held-out pilots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from sheafed.alignment.affine_map import AffineMap
+from sheafed.alignment.arrays import Array, as_pilots
+from sheafed.alignment.held_out import HeldOut, deviation, folds, mean, residual, retrieval
+from sheafed.alignment.shared_pilots import SharedPilots, SupportMap
+from sheafed.errors import InputError, ShapeError, SingularCovarianceError
+from sheafed.linalg.support import Support, support
+from sheafed.linalg.whitening import check_variance
+
+Goal = Literal["read", "match"]
+
+# Shares of variance that differ by less are rounding of the latents.
+TIE = 1e-6
+
+
+class Candidate(Protocol):
+    """A kind of map with its options (`sheafed.alignment.kinds`)."""
+
+    isometric: ClassVar[bool]
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        """Return the options to compare on held-out pilots."""
+        ...
+
+    def settled(self, pilots: SharedPilots) -> Self:
+        """Return the options with what the pilots themselves decide, such as a penalty."""
+        ...
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        """Fit the map."""
+        ...
+
+
+KindT = TypeVar("KindT", bound=Candidate)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Pilots to fit to, and pilots to judge by."""
+
+    fitted: SharedPilots
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Choice(Generic[KindT]):
+    """A map, the options that it was fitted with, and what held-out pilots say about it."""
+
+    kind: KindT
+    map: AffineMap
+    held_out: HeldOut
+
+
+def choose_for(kinds: Sequence[KindT], x: Array, y: Array, goal: Goal) -> Choice[KindT]:
+    """Choose and fit one map from a sender's latents of pilots to a receiver's."""
+    given = as_pilots("the sender's latents", x), as_pilots("the receiver's latents", y)
+    if len(given[0]) != len(given[1]):
+        raise ShapeError(
+            "sender and receiver must encode the same pilots in the same order, got "
+            f"{len(given[0])} and {len(given[1])} rows"
+        )
+    whole = shared(
+        given, varying_support("sender", given[0]), varying_support("receiver", given[1])
+    )
+    parts = []
+    for held in folds(len(given[0])):
+        kept = [without(z, held) for z in given]
+        parts.append(Fold(shared(kept, *map(support, kept)), given[0][held], given[1][held]))
+    return choose(kinds, whole, parts, goal)
+
+
+def shared(given: Sequence[Tensor], sender: Support, receiver: Support) -> SharedPilots:
+    supports = (sender, receiver)
+    return SharedPilots(given[0], given[1], supports, references=supports)
+
+
+def without(z: Tensor, held: Tensor) -> Tensor:
+    kept = torch.ones(len(z), dtype=torch.bool)
+    kept[held] = False
+    return z[kept]
+
+
+def varying_support(name: str, x: Tensor) -> Support:
+    """Return the support of an agent's latents, or raise if they are all alike."""
+    found = support(x)
+    if not found.rank:
+        try:
+            check_variance(x.shape[-1], x.shape[-1])
+        except SingularCovarianceError as problem:
+            raise SingularCovarianceError(f"latents of {name!r}: {problem}") from problem
+    return found
+
+
+def check_goal(goal: Goal) -> Goal:
+    if goal not in get_args(Goal):
+        raise InputError(f"goal must be one of {list(get_args(Goal))}, got {goal!r}")
+    return goal
+
+
+def choose(
+    kinds: Sequence[KindT], whole: SharedPilots, parts: Sequence[Fold], goal: Goal
+) -> Choice[KindT]:
+    """Return the candidate with the least loss on held-out pilots, fitted to all of them.
+
+    An isometry is kept unless another kind is better by more than the standard error of the
+    difference over the folds.
+    """
+    check_goal(goal)
+    options = [option for kind in kinds for option in kind.candidates(whole)]
+    judged = [_judge(option, parts, whole.supports[1].spread) for option in options]
+    losses = [_losses(held_out, goal) for held_out in judged]
+
+    def loss(number: int) -> tuple[float, float]:
+        # Where every candidate finds all pilots, the residual decides.
+        return mean(losses[number]), mean(judged[number].residuals)
+
+    best = min(range(len(options)), key=loss)
+    isometries = [number for number, option in enumerate(options) if option.isometric]
+    if isometries:
+        isometry = min(isometries, key=loss)
+        behind = tuple(a - b for a, b in zip(losses[isometry], losses[best], strict=True))
+        if mean(behind) <= TIE + deviation(behind) / math.sqrt(len(behind)):
+            best = isometry
+    settled = options[best].settled(whole)
+    return Choice(settled, settled.solve(whole).affine(), judged[best])
+
+
+def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor) -> HeldOut:
+    residuals, top1, reciprocal_ranks = [], [], []
+    for part in parts:
+        y = part.y.double()
+        read = option.solve(part.fitted)(part.x)
+        first, reciprocal = retrieval(read, y, centre=part.fitted.supports[1].mean)
+        residuals.append(residual(read, y, spread))
+        top1.append(first)
+        reciprocal_ranks.append(reciprocal)
+    return HeldOut(tuple(residuals), tuple(top1), tuple(reciprocal_ranks))
+
+
+def _losses(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
+    if goal == "read":
+        return held_out.residuals
+    return tuple(1 - rank for rank in held_out.reciprocal_ranks)

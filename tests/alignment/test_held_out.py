@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import r2_score
+from sklearn.metrics.pairwise import cosine_similarity
+
+from sheafed.alignment.held_out import deviation, folds, mean, residual, retrieval
+from sheafed.errors import EmptyInputError
+
+
+@pytest.mark.parametrize(("pilots", "number"), [(4, 2), (7, 3), (10, 5), (103, 5)])
+def test_every_pilot_is_held_out_once_and_never_alone(pilots, number):
+    found = folds(pilots)
+    assert len(found) == number
+    assert min(map(len, found)) >= 2
+    assert sorted(torch.cat(found).tolist()) == list(range(pilots))
+
+
+def test_three_pilots_are_too_few():
+    with pytest.raises(EmptyInputError, match=r"at least 4 pilots.*got 3"):
+        folds(3)
+
+
+def test_the_residual_is_the_unexplained_share_of_variance():
+    rng = np.random.default_rng(0)
+    own = rng.standard_normal((60, 5)) * [1, 10, 0.01, 3, 1] + 4
+    read = own + rng.standard_normal((60, 5)) * [0.5, 1, 0.01, 3, 1]
+    found = residual(*map(torch.as_tensor, (read, own, own.std(0))))
+    assert found == pytest.approx(1 - r2_score(own, read, multioutput="uniform_average"))
+    own[:, 2], read[:, 2] = 7.0, 8.0
+    kept = [0, 1, 3, 4]
+    found = residual(*map(torch.as_tensor, (read, own, own.std(0))))
+    assert found == pytest.approx(1 - r2_score(own[:, kept], read[:, kept]))
+
+
+def test_retrieval_by_sorting_cosines():
+    rng = np.random.default_rng(1)
+    own = rng.standard_normal((40, 6)) + 5
+    read = own + rng.standard_normal((40, 6))
+    centre = own.mean(0)
+    order = np.argsort(-cosine_similarity(read - centre, own - centre), axis=1)
+    ranks = 1 + np.array([list(row).index(k) for k, row in enumerate(order)])
+    top1, reciprocal = retrieval(*map(torch.as_tensor, (read, own, centre)))
+    assert 0.2 < top1 < 0.9
+    assert top1 == pytest.approx((ranks == 1).mean())
+    assert reciprocal == pytest.approx((1 / ranks).mean())
+
+
+def test_a_constant_answer_finds_nothing():
+    own = torch.eye(3, dtype=torch.float64)
+    assert retrieval(torch.zeros(3, 3, dtype=torch.float64), own, torch.zeros(3)) == (0.0, 0.5)
+
+
+def test_mean_and_deviation_of_a_sample():
+    values = (0.3, 0.1, 0.7)
+    assert mean(values) == pytest.approx(np.mean(values))
+    assert deviation(values) == pytest.approx(np.std(values, ddof=1))
