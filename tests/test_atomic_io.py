@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from sheafed.atomic_io import UNFINISHED, write_atomically, write_privately
+from sheafed.atomic_io import (
+    UNFINISHED,
+    write_atomically,
+    write_privately,
+    written_atomically,
+)
 
 
 def fail(*_: object) -> None:
@@ -85,3 +90,32 @@ def test_a_private_file_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(FileExistsError, match="secret exists already"):
         write_privately(path, b"44")
     assert path.read_bytes() == b"43"
+
+
+def test_a_file_written_in_parts_replaces_the_old_one_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+    with written_atomically(path) as file:
+        file.write(b"ne")
+        assert path.read_bytes() == b"old"
+        file.write(b"w")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+@pytest.mark.parametrize("problem", [OSError, KeyboardInterrupt])
+def test_a_failure_between_parts_keeps_the_old_content(
+    tmp_path: Path, problem: type[BaseException]
+) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with written_atomically(path) as file:
+            file.write(b"ne")
+            raise problem
+
+    with pytest.raises(problem):
+        write()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["state"]

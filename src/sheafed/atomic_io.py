@@ -1,9 +1,10 @@
 """Writing files that a crash cannot damage."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 UNFINISHED = ".unfinished"
 
@@ -26,6 +27,25 @@ def write_privately(path: Path, content: bytes) -> None:
         raise FileExistsError(f"{path} exists already")
     _unfinished(path).unlink(missing_ok=True)  # left by a killed writer, perhaps readable
     _write(path, content, "xb", lambda name, flags: os.open(name, flags, 0o600))
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open a large file to write part by part; at the end it takes the place of `path`.
+
+    If the writer fails, the old content stays.
+    """
+    unfinished = _unfinished(path)
+    try:
+        with open(unfinished, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
 
 
 def _unfinished(path: Path) -> Path:

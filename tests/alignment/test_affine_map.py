@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from sheafed.alignment import AffineMap
-from sheafed.errors import DtypeError, NonFiniteError, ShapeError
+from sheafed.alignment import AffineMap, affine_map
+from sheafed.errors import DtypeError, EmptyInputError, NonFiniteError, ShapeError
 
 
 def draw(d_sender, d_receiver, seed=0):
@@ -30,10 +30,40 @@ def test_a_composition_is_one_map_after_the_other():
     np.testing.assert_allclose(first.then(second).transform(z), expected)
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor])
+def test_in_parts_it_is_the_same(make, monkeypatch):
+    found = draw(4, 3)
+    z = make(np.random.default_rng(3).standard_normal((25, 4)))
+    whole = found.transform(z)
+    monkeypatch.setattr(affine_map, "CHUNK", 10)
+    parts = list(found.chunks(z))
+    assert [numbers for numbers, _ in parts] == [slice(0, 10), slice(10, 20), slice(20, 25)]
+    for numbers, part in parts:
+        np.testing.assert_allclose(part, whole[numbers])
+    np.testing.assert_allclose(found.transform(z), whole)
+    assert found.transform(z[0]).shape == (3,)
+    assert found.transform(z.reshape(5, 5, 4)).shape == (5, 5, 3)
+
+
+def test_read_only_memory_is_mapped_without_a_warning(tmp_path):
+    found = draw(4, 3)
+    z = np.random.default_rng(3).standard_normal((25, 4))
+    np.save(tmp_path / "z.npy", z)
+    mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
+    np.testing.assert_array_equal(found.transform(mapped), found.transform(z))
+
+
 def test_bad_input():
     found = draw(4, 3)
     with pytest.raises(ShapeError, match=r"size 4.*\(7, 3\)"):
         found.transform(np.zeros((7, 3)))
+    with pytest.raises(EmptyInputError, match=r"\(0, 4\)"):
+        found.transform(np.zeros((0, 4)))
+    with pytest.raises(ShapeError, match=r"\(\)"):
+        found.transform(np.zeros(()))
+    large = AffineMap(1e5 * found.weight, found.centre, found.value)
+    with pytest.raises(DtypeError, match=r"float16 cannot hold; convert .* float32"):
+        large.transform(np.full((2, 4), 9, dtype=np.float16))
     with pytest.raises(NonFiniteError):
         found.transform(np.full((1, 4), np.nan))
     with pytest.raises(DtypeError, match="int64"):

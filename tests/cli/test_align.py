@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import sheafed
+from sheafed.alignment import affine_map
 
 
 @pytest.fixture
@@ -33,6 +34,39 @@ def test_align_then_send_as_the_library_does(files, run):
     np.testing.assert_array_equal(
         np.load(files / "out.npy"), expected.send(latents["anna"], "anna", "cleo")
     )
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_a_file_is_sent_part_by_part(files, run, monkeypatch, kind):
+    monkeypatch.setattr(affine_map, "CHUNK", 7)
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    run("align", *named, "--out", files / "alignment")
+    z = np.load(files / "anna.npy").astype(kind)
+    np.save(files / "z.npy", z)
+    arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "bert"]
+    code, printed, _ = run("send", *arguments, files / "z.npy", "--out", files / "z.npy")
+    assert code == 0
+    assert "(50, 5)" in printed
+    expected = sheafed.Alignment.load(files / "alignment").send(z, "anna", "bert")
+    received = np.load(files / "z.npy")
+    assert received.dtype == kind
+    np.testing.assert_array_equal(received, expected)
+
+
+@pytest.mark.parametrize("bad_row", [3, 40])
+def test_a_file_that_cannot_be_sent_leaves_no_output(files, run, monkeypatch, bad_row):
+    monkeypatch.setattr(affine_map, "CHUNK", 8)
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    run("align", *named, "--out", files / "alignment")
+    z = np.load(files / "anna.npy")
+    z[bad_row, 1] = np.nan
+    np.save(files / "z.npy", z)
+    arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "bert"]
+    code, _, complaint = run("send", *arguments, files / "z.npy", "--out", files / "out.npy")
+    assert code == 2
+    first = bad_row // 8 * 8
+    assert f"rows {first} to {first + 7} of the latents holds 1 non-finite" in complaint
+    assert not list(files.glob("out.npy*"))
 
 
 def test_cycles_and_private_whitening_are_shown(files, run):

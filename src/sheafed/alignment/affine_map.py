@@ -2,14 +2,19 @@ r"""The form that every map between latent spaces has: $z \mapsto W (z - c) + v$
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sheafed.alignment.arrays import ArrayT, as_tensor
-from sheafed.errors import ShapeError
+from sheafed.errors import DtypeError, EmptyInputError, ShapeError
 from sheafed.linalg.checks import check_matrix
+
+# Rows that are mapped at a time, in float64.
+CHUNK = 8192
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,36 @@ class AffineMap:
 
     def transform(self, z: ArrayT) -> ArrayT:
         """Map latents `(n, d_sender)`, or a single one; kind and precision are those of `z`."""
-        given = as_tensor("the latents", z)
-        rows = (given[None] if given.ndim == 1 else given).to(self.weight)
-        check_matrix("the latents", rows)
-        if rows.shape[-1] != len(self.centre):
+        shape = (*z.shape[:-1], len(self.value))
+        parts = [part for _, part in self.chunks(z)]
+        if isinstance(z, Tensor):
+            return torch.cat([part for part in parts if isinstance(part, Tensor)]).reshape(shape)
+        return np.concatenate(parts).reshape(shape)
+
+    def chunks(self, z: ArrayT) -> Iterator[tuple[slice, ArrayT]]:
+        """Yield latents that may be larger than memory as `transform` maps them, part by part.
+
+        Args:
+            z: latents `(n, d_sender)`, which may be memory-mapped.
+
+        Yields:
+            Numbers of rows, and what those rows are mapped to.
+        """
+        if not z.ndim or z.shape[-1] != len(self.centre):
             raise ShapeError(
                 f"the latents must have size {len(self.centre)}, which the map was fitted for, got "
-                f"shape {tuple(given.shape)}"
+                f"shape {tuple(z.shape)}"
             )
-        read = self(rows)
-        result = read.reshape(*given.shape[:-1], read.shape[-1]).to(given)
-        return result if isinstance(z, Tensor) else result.numpy()
+        rows = z.reshape(-1, z.shape[-1])
+        if not len(rows):
+            raise EmptyInputError(f"the latents are empty: their shape is {tuple(z.shape)}")
+        for start in range(0, len(rows), CHUNK):
+            numbers = slice(start, min(start + CHUNK, len(rows)))
+            name = f"rows {numbers.start} to {numbers.stop - 1} of the latents"
+            given = as_tensor(name, rows[numbers])
+            wide = check_matrix(name, given.to(self.weight))
+            read = _narrowed(self(wide), given)
+            yield numbers, read if isinstance(z, Tensor) else read.numpy()
 
     def then(self, following: AffineMap) -> AffineMap:
         """Return this map followed by another one."""
@@ -66,6 +90,17 @@ class AffineMap:
             layer.weight.copy_(self.weight)
             layer.bias.copy_(self.value - self.weight @ self.centre)
         return layer
+
+
+def _narrowed(read: Tensor, like: Tensor) -> Tensor:
+    """Return what was read in the dtype and on the device of what was given."""
+    largest = float(read.abs().max())
+    if largest > torch.finfo(like.dtype).max:
+        raise DtypeError(
+            f"the receiver's latents reach {largest:.3g}, which {like.dtype} cannot hold; convert "
+            "the sender's latents to float32 first"
+        )
+    return read.to(like)
 
 
 def identity_map(dimension: int) -> AffineMap:

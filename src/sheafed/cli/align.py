@@ -1,8 +1,9 @@
 """`sheafed align` and `sheafed send`: post-hoc alignment of latents in files."""
 
-import io
+import math
 import sys
 import warnings
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -10,13 +11,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from sheafed import alignment
 from sheafed.alignment.fitting import WhiteningSource
 from sheafed.alignment.kinds import KINDS, Maps
 from sheafed.alignment.selection import Goal
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import written_atomically
 from sheafed.errors import AlignmentQualityError, InputError, UndeterminedMapWarning
 from sheafed.linalg.checks import check_fraction
 from sheafed.linalg.whitening import Shrinkage
@@ -90,13 +92,31 @@ def send(
     receiver: Annotated[str, typer.Option("--to", help="name of the receiver")],
     out: Annotated[Path, typer.Option(help="the .npy file to write")],
 ) -> None:
-    """Map one agent's latents into another agent's latent space."""
+    """Map one agent's latents into another agent's latent space; the file may exceed memory."""
     fitted = alignment.Alignment.load(alignment_directory)
-    received = fitted.send(_read_array(latents), sender, receiver)
-    content = io.BytesIO()
-    np.save(content, received, allow_pickle=False)
-    write_atomically(out, content.getvalue())
-    print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received.shape} to {out}")
+    given = _read_array(latents, mapped=True)
+    received = _send_file(fitted.link(sender, receiver), given, out)
+    print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received} to {out}")
+
+
+def _send_file(link: alignment.AffineMap, given: NDArray[Any], path: Path) -> tuple[int, ...]:
+    """Write what a map makes of an array, part by part, and return the shape."""
+    shape = (*given.shape[:-1], len(link.value))
+    parts = link.chunks(given)
+    first = next(parts)  # input that cannot be mapped raises before anything is written
+    console = Console(stderr=True)
+    header = {"descr": np.lib.format.dtype_to_descr(given.dtype), "fortran_order": False}
+    with (
+        written_atomically(path) as file,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        # Not a mapped file: on a full disk, writing to one ends the process.
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
+        task = progress.add_task("sending", total=math.prod(shape[:-1]))
+        for numbers, part in chain([first], parts):
+            file.write(part.tobytes())
+            progress.update(task, completed=numbers.stop)
+    return shape
 
 
 def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
@@ -175,9 +195,9 @@ def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _read_array(path: Path) -> NDArray[Any]:
+def _read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     try:
-        array = np.load(path, allow_pickle=False)
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (OSError, ValueError, EOFError) as problem:
         raise InputError(
             f"cannot read {path} as a NumPy array ({problem}); write one with numpy.save"
