@@ -7,8 +7,8 @@ communication accuracy on validation data, over the first `--choice-seeds` seeds
 then run with all seeds. Options are chosen one after the other, in the order of `CANDIDATES`. A
 penalty at the end of those tried is not accepted before the next one is worse. Methods that are
 aligned after training choose the shrinkage of their maps in every run, by validation data. An
-interrupted command continues where it stopped. The preset has the options that this command chose; it prints a
-line if it now chooses others.
+interrupted command continues where it stopped. The preset has the options that this command chose;
+it prints a line if it now chooses others.
 
 FedProto and FedMuscle need one latent size: `--case equal-latents` gives the five agents 32
 dimensions each, and runs all methods.
