@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sheafed
 from sheafed import graphs
@@ -25,8 +23,6 @@ from sheafed.errors import (
     UndeterminedMapWarning,
     UnknownAgentError,
 )
-
-CASES = settings(derandomize=True, deadline=None, max_examples=20)
 
 
 def planted(sizes, pilots=200, seed=0, anisotropy=3.0):
@@ -187,8 +183,7 @@ def test_latents_of_any_scale_are_aligned(scale, options):
     )
 
 
-@CASES
-@given(st.permutations(["a", "b", "c", "d"]))
+@pytest.mark.parametrize("order", ["dcba", "badc", "cadb"])
 def test_the_order_of_the_agents_changes_nothing(order):
     rng = np.random.default_rng(5)
     sizes = {"a": 5, "b": 3, "c": 5, "d": 4}

@@ -155,7 +155,7 @@ def test_hovering_shows_details(opened, report):
     edge = summary["edges"][0]
     assert f"misalignment {edge['misalignment']:.3f}" in text
     assert f"communication {edge['communication_accuracy']:.3f}" in text
-    assert f"oracle {edge['oracle_accuracy']:.3f}" in text
+    assert f"oracle encoder {edge['oracle_accuracy']:.3f}" in text
     hover(opened, "curve/{over}/3", "one", 5, f"{summary['misalignment']:.4f}")
 
 
