@@ -3,10 +3,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import sheafed
 from sheafed.alignment.routing import best_path
 from sheafed.errors import GraphError, UnknownAgentError
+from sheafed.linalg import misalignment
 
 
 def test_the_best_path_by_brute_force():
@@ -43,11 +45,11 @@ def test_a_path_that_only_fits_the_pilots_is_not_taken():
     latents["clear"] = source + 0.5 * rng.standard_normal(source.shape)
     diamond = [("a", "noise"), ("noise", "z"), ("a", "clear"), ("clear", "z")]
     alignment = sheafed.align(latents, diamond, shrinkage=0.0, maps="procrustes")
-    fitted = {frozenset((f.head, f.tail)): f.mismatch for f in alignment.fits}
-    through = {
-        name: fitted[frozenset(("a", name))] + fitted[frozenset((name, "z"))]
-        for name in ("noise", "clear")
-    }
+    white = {n: alignment.whitenings[n].whiten(torch.as_tensor(x)) for n, x in latents.items()}
+    through = dict.fromkeys(("noise", "clear"), 0.0)
+    for (head, tail), isometry in alignment.sheaf.maps.items():
+        between = head if head in through else tail
+        through[between] += misalignment(white[tail], white[head] @ isometry)
     assert through["noise"] < through["clear"]
     assert alignment.path("a", "z") == ["a", "clear", "z"]
 

@@ -6,7 +6,6 @@ maps stands the sheaf of isometries between white latents, which the round trips
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -15,15 +14,12 @@ from pathlib import Path
 from sheafed.alignment import files
 from sheafed.alignment.affine_map import AffineMap, identity_map
 from sheafed.alignment.arrays import ArrayT
-from sheafed.alignment.report import AlignmentReport, EdgeFit, PairFit
+from sheafed.alignment.report import AlignmentReport
 from sheafed.alignment.routing import best_path
-from sheafed.alignment.selection import Goal
-from sheafed.linalg.whitening import Whitening
-from sheafed.sheaf.network_sheaf import NetworkSheaf
 
 
 @dataclass(frozen=True)
-class Alignment:
+class Alignment(files.AlignmentContent):
     """Latent spaces joined by maps along the edges of a graph, one for each direction.
 
     >>> import torch
@@ -37,14 +33,6 @@ class Alignment:
     >>> [(pair.sender, pair.receiver) for pair in alignment.report().pairs]
     [('ada', 'bo'), ('bo', 'ada')]
     """
-
-    sheaf: NetworkSheaf
-    whitenings: Mapping[str, Whitening]
-    fits: tuple[EdgeFit, ...]
-    maps: Mapping[tuple[str, str], AffineMap]
-    """For each directed pair of neighbours, sender and receiver."""
-    pairs: tuple[PairFit, ...]
-    goal: Goal
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,12 +71,9 @@ class Alignment:
 
     def save(self, directory: str | Path) -> Path:
         """Write `alignment.json` and `alignment.safetensors` to a directory, and return it."""
-        content = files.Content(
-            self.sheaf, self.whitenings, self.fits, self.maps, self.pairs, self.goal
-        )
-        return files.save(directory, content)
+        return files.save(directory, self)
 
     @classmethod
     def load(cls, directory: str | Path) -> Alignment:
         """Read an alignment that `save` wrote. Nothing is unpickled."""
-        return cls(*files.load(directory))
+        return cls(**vars(files.load(directory)))

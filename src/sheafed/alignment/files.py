@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import networkx as nx
 import safetensors
@@ -34,18 +34,20 @@ class _Document(BaseModel):
     pairs: list[PairFit]
 
 
-class Content(NamedTuple):
-    """The parts of an alignment."""
+@dataclass(frozen=True)
+class AlignmentContent:
+    """What an alignment consists of, and what its files hold."""
 
     sheaf: NetworkSheaf
     whitenings: Mapping[str, Whitening]
     fits: tuple[EdgeFit, ...]
     maps: Mapping[tuple[str, str], AffineMap]
+    """For each directed pair of neighbours, sender and receiver."""
     pairs: tuple[PairFit, ...]
     goal: Goal
 
 
-def save(directory: str | Path, content: Content) -> Path:
+def save(directory: str | Path, content: AlignmentContent) -> Path:
     """Write both files, each atomically, the document last."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,7 @@ def save(directory: str | Path, content: Content) -> Path:
     return directory
 
 
-def load(directory: str | Path) -> Content:
+def load(directory: str | Path) -> AlignmentContent:
     """Read and check both files."""
     directory = Path(directory)
     document = _read_document(directory)
@@ -106,7 +108,7 @@ def load(directory: str | Path) -> Content:
         }
     except (safetensors.SafetensorError, KeyError, InputError) as problem:
         raise AlignmentFormatError(f"{directory} holds no usable alignment: {problem}") from problem
-    return Content(
+    return AlignmentContent(
         sheaf, whitenings, tuple(document.edges), maps, tuple(document.pairs), document.goal
     )
 

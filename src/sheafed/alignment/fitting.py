@@ -111,10 +111,9 @@ def _isometry(
         warnings.simplefilter("ignore", UndeterminedMapWarning)
         isometry = procrustes(head, tail)
     misfit = misalignment(head, tail @ isometry.mT)
-    mismatch = misalignment(tail, head @ isometry)
-    if misfit is None or mismatch is None:
+    if misfit is None:
         raise RankError(
-            f"the latents of {edge.head!r} or {edge.tail!r} are all zero; check the encoders"
+            f"the latents of {edge.head!r} and {edge.tail!r} are all zero; check the encoders"
         )
     # Of the latents as they were given: in float64, and whitened, their rounding looks like data.
     ranks = (
@@ -129,7 +128,6 @@ def _isometry(
         d_head=head.shape[-1],
         d_tail=tail.shape[-1],
         misalignment=misfit,
-        mismatch=mismatch,
         rank=judged.rank_cross,
         gap=judged.gap,
     )

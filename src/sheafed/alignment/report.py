@@ -17,8 +17,6 @@ class EdgeFit:
     misalignment: float
     """Of the white pilots that the map was fitted to (see `sheafed.linalg.misalignment`): 0
     aligned, 1 unrelated. With few pilots it is small whatever the encoders do."""
-    mismatch: float
-    """The same in the smaller space, where the tail reads the head."""
     rank: int
     """Of the cross-covariance; the map is determined when it equals `d_tail`."""
     gap: float

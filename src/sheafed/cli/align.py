@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -136,11 +137,11 @@ def _print_report(report: alignment.AlignmentReport, console: Console) -> None:
 
 def _pairs_table(report: alignment.AlignmentReport) -> Table:
     size = report.pairs[0].fold_size
-    pairs = Table(title=f"Maps on held-out pilots (matching: among {size}), for goal {report.goal}")
-    for heading in ("from", "to", "map"):
-        pairs.add_column(heading)
-    for heading in ("residual", "top-1", "reciprocal rank", "quality"):
-        pairs.add_column(heading, justify="right")
+    pairs = _table(
+        f"Maps on held-out pilots (matching: among {size}), for goal {report.goal}",
+        ("from", "to", "map"),
+        ("residual", "top-1", "reciprocal rank", "quality"),
+    )
     for pair in report.pairs:
         pairs.add_row(
             pair.sender,
@@ -154,12 +155,21 @@ def _pairs_table(report: alignment.AlignmentReport) -> Table:
     return pairs
 
 
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title)
+    for heading in texts:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
 def _print_sheaf(report: alignment.AlignmentReport, console: Console) -> None:
-    edges = Table(title="Edges (misalignment of the fitted pilots: 0 aligned, 1 unrelated)")
-    for heading in ("from", "to", "sizes"):
-        edges.add_column(heading)
-    for heading in ("misalignment", "rank", "gap", "undetermined"):
-        edges.add_column(heading, justify="right")
+    edges = _table(
+        "Edges (misalignment of the fitted pilots: 0 aligned, 1 unrelated)",
+        ("from", "to", "sizes"),
+        ("misalignment", "rank", "gap", "undetermined"),
+    )
     for fit in report.edges:
         edges.add_row(
             fit.tail,
@@ -174,9 +184,8 @@ def _print_sheaf(report: alignment.AlignmentReport, console: Console) -> None:
     if not report.cycles:
         return
     worst = sorted(report.cycles, key=lambda h: -h.deviation)[:SHOWN_CYCLES]
-    cycles = Table(title=f"Round trips, {len(worst)} worst of {len(report.cycles)}")
-    cycles.add_column("cycle")
-    cycles.add_column("holonomy", justify="right")
+    title = f"Round trips, {len(worst)} worst of {len(report.cycles)}"
+    cycles = _table(title, ("cycle",), ("holonomy",))
     for holonomy in worst:
         round_trip = (*holonomy.cycle, holonomy.cycle[0])
         cycles.add_row(" -> ".join(round_trip), f"{holonomy.deviation:.4f}")
