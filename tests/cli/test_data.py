@@ -28,7 +28,7 @@ def tiny(home, monkeypatch):
     (home / "share").mkdir()
     (home / "share" / "f").write_bytes(b"content")
     file = catalog.DataFile("f", 7, sha256(b"content").hexdigest())
-    tiny = cache.RemoteDataset("mnist", (file,), (DebianPackage(home / "share", "tiny"),))
+    tiny = cache.RemoteFiles("mnist", (file,), (DebianPackage(home / "share", "tiny"),))
     monkeypatch.setitem(
         catalog.DATASETS, "mnist", catalog.DatasetInfo(7, (1, 1, 1), ("a",), "here", tiny)
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from sheafed.datasets.cache import RemoteDataset
+from sheafed.datasets.cache import RemoteFiles
 from sheafed.datasets.sources import DataFile
 
 
@@ -27,7 +27,7 @@ FILES = tuple(DataFile(n, len(c), sha256(c).hexdigest()) for n, c in CONTENTS.it
 
 
 def dataset(*sources):
-    return RemoteDataset("tiny", FILES, sources)
+    return RemoteFiles("tiny", FILES, sources)
 
 
 @dataclass

@@ -15,6 +15,7 @@ import sheafed
 EXTRAS = {
     "network": "one process per agent, over Zenoh",
     "pretrained": "encoders of timm and of Hugging Face transformers",
+    "text": "text encoders by name",
     "tensorboard": "metrics in TensorBoard",
     "tune": "hyperparameter search with Optuna",
     "docs": "the documentation site",

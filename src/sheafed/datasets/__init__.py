@@ -1,4 +1,4 @@
-"""Data sets, their division among agents (`partitions`), and other modalities (`modalities`)."""
+"""Images and texts, their division among agents (`partitions`), and `modalities` of images."""
 
 from sheafed.datasets import modalities, partitions
 from sheafed.datasets.cache import data_directory
@@ -6,16 +6,21 @@ from sheafed.datasets.catalog import load
 from sheafed.datasets.custom import from_arrays, from_dataset, from_folder
 from sheafed.datasets.label_distribution import label_counts, plot_label_distribution
 from sheafed.datasets.labelled_dataset import LabelledDataset
+from sheafed.datasets.stratified_subset import subset
+from sheafed.datasets.texts import TextDataset, load_texts
 
 __all__ = [
     "LabelledDataset",
+    "TextDataset",
     "data_directory",
     "from_arrays",
     "from_dataset",
     "from_folder",
     "label_counts",
     "load",
+    "load_texts",
     "modalities",
     "partitions",
     "plot_label_distribution",
+    "subset",
 ]

@@ -1,4 +1,4 @@
-"""The cache of downloaded data: every file is either absent or checked by its SHA-256."""
+"""The cache of downloaded files: every file is either absent or checked by its SHA-256."""
 
 import logging
 import os
@@ -23,17 +23,23 @@ CacheStatus = Literal["cached", "partly cached", "not fetched", "corrupted"]
 
 
 @dataclass(frozen=True)
-class RemoteDataset:
-    """The files of a data set, and the sources to try in turn."""
+class RemoteFiles:
+    """The files of a data set or of an encoder, and the sources to try in turn."""
 
     name: str
     files: tuple[DataFile, ...]
     sources: tuple[Source, ...]
+    kind: Literal["data", "encoders"] = "data"
 
     @property
     def directory(self) -> Path:
         """Where the cache keeps the files."""
-        return data_directory() / self.name
+        base = data_directory()
+        return base / self.name if self.kind == "data" else base / self.kind / self.name
+
+    @property
+    def fetch_command(self) -> str:
+        return f"sheafed {self.kind} fetch {self.name}"
 
 
 def data_directory() -> Path:
@@ -42,55 +48,55 @@ def data_directory() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "sheafed"
 
 
-def cache_status(dataset: RemoteDataset) -> CacheStatus:
-    """Read and check what the cache holds of a data set."""
-    absent = missing_files(dataset)
-    present = [file for file in dataset.files if file not in absent]
-    if not all(file.matches((dataset.directory / file.name).read_bytes()) for file in present):
+def cache_status(remote: RemoteFiles) -> CacheStatus:
+    """Read and check what the cache holds of them."""
+    absent = missing_files(remote)
+    present = [file for file in remote.files if file not in absent]
+    if not all(file.matches((remote.directory / file.name).read_bytes()) for file in present):
         return "corrupted"
     if not absent:
         return "cached"
     return "partly cached" if present else "not fetched"
 
 
-def missing_files(dataset: RemoteDataset) -> list[DataFile]:
-    return [file for file in dataset.files if not (dataset.directory / file.name).exists()]
+def missing_files(remote: RemoteFiles) -> list[DataFile]:
+    return [file for file in remote.files if not (remote.directory / file.name).exists()]
 
 
-def read(dataset: RemoteDataset, file: DataFile) -> bytes:
+def read(remote: RemoteFiles, file: DataFile) -> bytes:
     """Return the content of a cached file after checking it."""
-    path = dataset.directory / file.name
+    path = remote.directory / file.name
     if not path.exists():
-        raise DataUnavailableError(f"{path} is missing; run `sheafed data fetch {dataset.name}`")
+        raise DataUnavailableError(f"{path} is missing; run `{remote.fetch_command}`")
     content = path.read_bytes()
     if not file.matches(content):
         raise CorruptedDataError(
             f"{path} is corrupted: its {len(content)} bytes do not have the SHA-256 "
             f"{file.sha256} of the {file.size} bytes expected; delete it, or replace it with "
-            f"`sheafed data fetch {dataset.name} --again`"
+            f"`{remote.fetch_command} --again`"
         )
     return content
 
 
 def fetch(
-    dataset: RemoteDataset, *, again: bool = False, log: Callable[[str], None] = logger.info
+    remote: RemoteFiles, *, again: bool = False, log: Callable[[str], None] = logger.info
 ) -> Path:
-    """Complete a data set in the cache and return its directory.
+    """Complete the files in the cache and return their directory.
 
     Present files are checked and kept; a corrupted one is an error. With `again` every file is
     fetched anew and replaces the old one once it has arrived and is checked.
     """
-    directory = dataset.directory
-    with _locked(directory, log):
-        wanted = list(dataset.files) if again else missing_files(dataset)
-        for file in dataset.files:
+    directory = remote.directory
+    with locked(directory, log):
+        wanted = list(remote.files) if again else missing_files(remote)
+        for file in remote.files:
             if file not in wanted:
-                read(dataset, file)
+                read(remote, file)
         failures = []
-        for source in dataset.sources:
+        for source in remote.sources:
             if not wanted:
                 break
-            log(f"{dataset.name}: trying {source}")
+            log(f"{remote.name}: trying {source}")
             try:
                 for file, content in source.fetch(tuple(wanted), directory):
                     if not file.matches(content):
@@ -98,13 +104,13 @@ def fetch(
                     write_atomically(directory / file.name, content)
                     wanted.remove(file)
             except SourceError as error:
-                log(f"{dataset.name}: {source} failed: {error}")
+                log(f"{remote.name}: {source} failed: {error}")
                 failures.append(f"  {source}: {error}")
         if wanted:
             raise DataUnavailableError(
-                f"{dataset.name} could not be fetched; every source failed:\n"
+                f"{remote.name} could not be fetched; every source failed:\n"
                 + "\n".join(failures)
-                + f"\nRun `sheafed data fetch {dataset.name}` again with a network connection, "
+                + f"\nRun `{remote.fetch_command}` again with a network connection, "
                 f"or put {', '.join(f.name for f in wanted)} (not compressed) into {directory}."
             )
         for partial in directory.glob(f"*{PARTIAL}"):
@@ -113,7 +119,7 @@ def fetch(
 
 
 @contextmanager
-def _locked(directory: Path, log: Callable[[str], None]) -> Iterator[None]:
+def locked(directory: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Let one process at a time write into a directory (on Windows there is no such lock)."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -127,6 +133,6 @@ def _locked(directory: Path, log: Callable[[str], None]) -> Iterator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                log(f"another process is fetching into {directory}; waiting for it")
+                log(f"another process is writing into {directory}; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from sheafed.datasets import cache
-from sheafed.datasets.cache import RemoteDataset
+from sheafed.datasets.cache import RemoteFiles
 from sheafed.datasets.idx import parse_idx
 from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.sources import DataFile, DebianPackage, Mirror, NpmPackage
@@ -21,7 +21,7 @@ class DatasetInfo:
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
     origin: str
-    remote: RemoteDataset | None = None
+    remote: RemoteFiles | None = None
 
 
 def load(name: str) -> LabelledDataset:
@@ -54,7 +54,7 @@ def dataset_info(name: str) -> DatasetInfo:
     return DATASETS[name]
 
 
-def read_idx_dataset(dataset: RemoteDataset, classes: tuple[str, ...]) -> LabelledDataset:
+def read_idx_dataset(dataset: RemoteFiles, classes: tuple[str, ...]) -> LabelledDataset:
     """Read cached files of images, labels, images, labels, ... and join the parts."""
     parts = [parse_idx(cache.read(dataset, file), file.name) for file in dataset.files]
     images, labels = torch.cat(parts[0::2]), torch.cat(parts[1::2])
@@ -73,7 +73,7 @@ def _idx_files(*digests: str) -> tuple[DataFile, ...]:
 
 DIGITS = tuple("0123456789")
 
-MNIST = RemoteDataset(
+MNIST = RemoteFiles(
     "mnist",
     _idx_files(
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -88,7 +88,7 @@ MNIST = RemoteDataset(
     ),
 )
 
-FASHION_MNIST = RemoteDataset(
+FASHION_MNIST = RemoteFiles(
     "fashion-mnist",
     _idx_files(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

@@ -58,7 +58,7 @@ def iid(labels: Tensor, names: Sequence[str], generator: torch.Generator) -> Ind
     >>> [len(indices) for indices in held.values()]
     [5, 5]
     """
-    order = torch.randperm(len(_checked(labels)), generator=generator)
+    order = torch.randperm(len(checked_labels(labels)), generator=generator)
     return dict(zip(names, torch.tensor_split(order, len(_named(names))), strict=True))
 
 
@@ -128,7 +128,7 @@ def shards(
     [50, 50]
     """
     count = shards_per_agent * len(_named(names))
-    if shards_per_agent < 1 or count > len(_checked(labels)):
+    if shards_per_agent < 1 or count > len(checked_labels(labels)):
         raise InputError(
             f"shards_per_agent must be at least 1 and give no more shards than the {len(labels)} "
             f"samples, got {shards_per_agent} for {len(names)} agents"
@@ -208,10 +208,10 @@ def _divide(
 
 
 def _classes(labels: Tensor) -> list[int]:
-    return [int(y) for y in torch.unique(_checked(labels))]
+    return [int(y) for y in torch.unique(checked_labels(labels))]
 
 
-def _checked(labels: Tensor) -> Tensor:
+def checked_labels(labels: Tensor) -> Tensor:
     if labels.ndim != 1 or labels.is_floating_point():
         raise InputError(
             f"labels must be whole numbers of shape (n,), got {labels.dtype} of shape "

@@ -1,4 +1,4 @@
-"""Where files of public data sets come from: mirrors, npm packages and Debian packages."""
+"""Where public files come from: mirrors, npm packages and Debian packages."""
 
 import shutil
 import subprocess
@@ -32,15 +32,15 @@ class DataFile:
 
 
 class Source(Protocol):
-    """A place that may have the files of a data set."""
+    """A place that may have the files of a data set or an encoder."""
 
     def __str__(self) -> str: ...
 
     def fetch(self, files: Sequence[DataFile], workspace: Path) -> Iterator[tuple[DataFile, bytes]]:
         """Yield every file with its uncompressed content, or raise `SourceError`.
 
-        `workspace` is a directory for partial files that survive an interruption. The caller
-        checks the content.
+        A source that is known to have some of the files only yields those. `workspace` is a
+        directory for partial files that survive an interruption. The caller checks the content.
         """
         ...
 

@@ -76,8 +76,16 @@ def pool(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
         return hidden.mean((2, 3))
     if pooling == "first":
         return hidden[:, 0]
-    weights = torch.ones(hidden.shape[:2]) if mask is None else mask
-    weights = weights.to(hidden)[..., None]
+    return masked_mean(hidden, torch.ones(hidden.shape[:2]) if mask is None else mask)
+
+
+def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean `(n, d)` over tokens of `(n, tokens, d)` where the mask is 1; 0 if none is.
+
+    >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1, 1, 0]]))
+    tensor([[2.]])
+    """
+    weights = mask.to(hidden)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
