@@ -1,15 +1,17 @@
 """The adapters of timm and transformers: by stand-ins for what they do with shapes, which need
 neither library, and by the libraries themselves, without any download, where they are installed."""
 
+import json
 import sys
 from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from sheafed import Agent
-from sheafed.errors import InputError, MissingDependencyError, ShapeError
+from sheafed.errors import DataFormatError, InputError, MissingDependencyError, ShapeError
 from sheafed.models.adapters import (
     HuggingFaceEncoder,
     ImageInputs,
@@ -18,6 +20,8 @@ from sheafed.models.adapters import (
     load_timm,
 )
 from sheafed.models.adapters.huggingface import pool
+from sheafed.text_encoders.text_encoder import TextEncoder
+from sheafed.text_encoders.transformer import transformer
 
 
 def images(*shape: int) -> Tensor:
@@ -210,3 +214,36 @@ def test_transformers_itself(tmp_path) -> None:
     tuned = Agent("b", load_huggingface(tmp_path, prepare=ImageInputs((3, 8, 8))), data=x)
     assert all(module.training for module in tuned.encoder.modules())  # with its dropout
     assert not any(module.training for module in first.modules())
+
+
+def test_a_sentence_transformer() -> None:
+    """Against each text alone, without padding, and a mean taken token by token."""
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
+    torch.manual_seed(0)
+    model = transformers.BertModel(config).eval()
+    weights = {k: v.contiguous() for k, v in model.state_dict().items()}
+    described = json.dumps(config.to_dict()).encode()
+    tokens = {"a": [2, 7, 3], "b": [2, 5, 9, 9, 11, 4, 3], "c": [2, 3]}
+    encoder = TextEncoder(
+        "tiny",
+        8,
+        lambda texts: [tokens[text] for text in texts],
+        transformer(described, safetensors.torch.save(weights)),
+    )
+    latents = torch.from_numpy(encoder.encode(["a", "b", "c"]))
+    for latent, ids in zip(latents, tokens.values(), strict=True):
+        (states,) = model(input_ids=torch.tensor([ids])).last_hidden_state.detach()
+        mean = sum(states) / len(ids)
+        torch.testing.assert_close(latent, mean / mean.norm(), atol=1e-5, rtol=0)
+    del weights["embeddings.word_embeddings.weight"]
+    with pytest.raises(DataFormatError, match=r"do not fit a BertModel: missing \['embeddings"):
+        transformer(described, safetensors.torch.save(weights))

@@ -12,6 +12,8 @@ from sheafed.cli import (
     bench,
     data,
     doctor,
+    encode,
+    encoders,
     network,
     report,
     reproduce,
@@ -29,6 +31,7 @@ app.command("run")(run.run)
 app.command("new")(run.new)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
+app.command("encode")(encode.encode)
 app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("report")(report.report)
@@ -38,6 +41,7 @@ app.command("agent")(agent.agent)
 app.command("relay")(agent.relay)
 app.command("certs")(agent.certs)
 app.add_typer(data.app, name="data")
+app.add_typer(encoders.app, name="encoders")
 app.add_typer(network.app, name="network")
 
 

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.datasets import cache, catalog
+from sheafed.datasets import cache, catalog, texts
 
 app = typer.Typer(help="The built-in data sets.", no_args_is_help=True)
 
@@ -25,6 +25,17 @@ def list_() -> None:
             "embedded" if info.remote is None else cache.cache_status(info.remote),
         )
     Console().print(table)
+    table = Table("name", "texts", "classes", "source", "licence", "state")
+    for name, text in texts.TEXTS.items():
+        table.add_row(
+            name,
+            f"{text.samples:,}",
+            str(len(text.classes)),
+            text.origin,
+            text.licence,
+            cache.cache_status(text.remote),
+        )
+    Console().print(table)
     print(f"cache: {cache.data_directory()} (set {cache.VARIABLE} to change it)")
 
 
@@ -34,7 +45,8 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
     """Download a data set into the cache, checked by SHA-256; an interrupted download resumes."""
-    dataset = catalog.dataset_info(name).remote
+    known = texts.TEXTS.get(name)
+    dataset = known.remote if known else catalog.dataset_info(name).remote
     if dataset is None:
         print(f"{name} is embedded in scikit-learn: nothing to fetch")
         return

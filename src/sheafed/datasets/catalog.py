@@ -10,6 +10,7 @@ from sheafed.datasets.cache import RemoteFiles
 from sheafed.datasets.idx import parse_idx
 from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.sources import DataFile, DebianPackage, Mirror, NpmPackage
+from sheafed.datasets.texts import TEXTS
 from sheafed.errors import InputError
 
 
@@ -46,6 +47,8 @@ def load(name: str) -> LabelledDataset:
 
 
 def dataset_info(name: str) -> DatasetInfo:
+    if name in TEXTS:
+        raise InputError(f"{name} consists of texts; load it by sheafed.datasets.load_texts")
     if name not in DATASETS:
         raise InputError(
             f"unknown data set {name!r}; choose one of {', '.join(DATASETS)}, or bring your own by "

@@ -1,5 +1,6 @@
 """Labelled texts by name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -52,10 +53,11 @@ class TextInfo:
     remote: RemoteFiles
 
 
-def load_texts(name: str) -> TextDataset:
+def load_texts(name: str, *, log: Callable[[str], None] = cache.logger.info) -> TextDataset:
     """Return texts by the name of the data set, fetching it first if it is not in the cache.
 
-    `20newsgroups` and `reuters-r8` are their training and test sets, in this order, as one.
+    `20newsgroups` and `reuters-r8` are their training and test sets, in this order, as one. `log`
+    is told what is fetched.
 
     >>> newsgroups = load_texts("20newsgroups")  # doctest: +SKIP
     >>> len(newsgroups), newsgroups.classes[0]  # doctest: +SKIP
@@ -63,7 +65,7 @@ def load_texts(name: str) -> TextDataset:
     """
     info = text_info(name)
     if cache.missing_files(info.remote):  # a complete cache may be read-only
-        cache.fetch(info.remote)
+        cache.fetch(info.remote, log=log)
     parts = [parse_tab(cache.read(info.remote, f), f.name, info.classes) for f in info.remote.files]
     texts = tuple(text for part, _ in parts for text in part)
     return TextDataset(name, texts, torch.cat([labels for _, labels in parts]), info.classes)

@@ -2,9 +2,8 @@
 
 import io
 import json
-import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,14 +18,18 @@ from sheafed.atomic_io import write_atomically
 from sheafed.datasets.cache import data_directory, locked
 from sheafed.errors import CorruptedDataError, EmptyInputError, InputError
 from sheafed.text_encoders.catalog import text_encoder_info
-from sheafed.text_encoders.loading import MAX_TOKENS, load_text_encoder
-
-logger = logging.getLogger("sheafed.text_encoders")
+from sheafed.text_encoders.loading import MAX_TOKENS, load_text_encoder, logger
 
 CHUNK = 256
 
 
-def encode_cached(encoder: str, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> Tensor:
+def encode_cached(
+    encoder: str,
+    texts: Sequence[str],
+    max_tokens: int = MAX_TOKENS,
+    *,
+    log: Callable[[str], None] = logger.info,
+) -> Tensor:
     """Return the latents `(n, d)` of texts, float32, encoding only what is not in the cache.
 
     The cache keeps every chunk of 256 texts in a file of its own, named by the digest of all that
@@ -37,6 +40,7 @@ def encode_cached(encoder: str, texts: Sequence[str], max_tokens: int = MAX_TOKE
         encoder: its name, as in `sheafed encoders list`.
         texts: n of them.
         max_tokens: of a text; the rest of a longer one is cut off.
+        log: told what is fetched and encoded; a terminal shows a progress bar besides.
     """
     if isinstance(texts, str):
         raise InputError(f"expected a sequence of texts, got the one text {texts[:40]!r}")
@@ -46,9 +50,9 @@ def encode_cached(encoder: str, texts: Sequence[str], max_tokens: int = MAX_TOKE
     directory = data_directory() / "latents" / encoder
     paths = [directory / f"{chunk_key(encoder, chunk, max_tokens)}.npy" for chunk in chunks]
     if not all(path.exists() for path in paths):  # a complete cache may be read-only
-        with locked(directory, logger.info):
+        with locked(directory, log):
             missing = {p: c for p, c in zip(paths, chunks, strict=True) if not p.exists()}
-            _encode_missing(encoder, missing, max_tokens)
+            _encode_missing(encoder, missing, max_tokens, log)
     dim = text_encoder_info(encoder).dim
     parts = [_read(path, len(chunk), dim) for path, chunk in zip(paths, chunks, strict=True)]
     return torch.from_numpy(np.concatenate(parts))
@@ -62,13 +66,18 @@ def chunk_key(encoder: str, texts: Sequence[str], max_tokens: int) -> str:
     return sha256(json.dumps(content, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
-def _encode_missing(encoder: str, chunks: dict[Path, Sequence[str]], max_tokens: int) -> None:
+def _encode_missing(
+    encoder: str,
+    chunks: dict[Path, Sequence[str]],
+    max_tokens: int,
+    log: Callable[[str], None],
+) -> None:
     if not chunks:
         return
     total = sum(map(len, chunks.values()))
     began = time.perf_counter()
-    logger.info("encoding %d texts with %s", total, encoder)
-    model = load_text_encoder(encoder, max_tokens)
+    log(f"{encoder}: encoding {total:,} texts")
+    model = load_text_encoder(encoder, max_tokens, log=log)
     console = Console(stderr=True)
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(
@@ -78,8 +87,7 @@ def _encode_missing(encoder: str, chunks: dict[Path, Sequence[str]], max_tokens:
         for path, texts in chunks.items():
             write_atomically(path, _npy(model.encode(texts)))
             progress.advance(task, len(texts))
-    seconds = time.perf_counter() - began
-    logger.info("encoded %d texts with %s in %.1f s", total, encoder, seconds)
+    log(f"{encoder}: encoded {total:,} texts in {time.perf_counter() - began:.1f} s")
 
 
 def _npy(array: NDArray[np.float32]) -> bytes:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import DataFormatError
-from sheafed.models.adapters.huggingface import masked_mean
+from sheafed.models.pooling import masked_mean
 from sheafed.text_encoders.optional import required
 from sheafed.text_encoders.text_encoder import Forward
 

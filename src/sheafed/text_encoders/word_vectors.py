@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from sheafed.models.adapters.huggingface import masked_mean
+from sheafed.models.pooling import masked_mean
 from sheafed.text_encoders.text_encoder import Forward
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.errors import InputError, MissingDependencyError
+from sheafed.models.pooling import masked_mean
 
 Pooling = Literal["first", "mean", "pooler"]
 
@@ -77,16 +78,6 @@ def pool(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
     if pooling == "first":
         return hidden[:, 0]
     return masked_mean(hidden, torch.ones(hidden.shape[:2]) if mask is None else mask)
-
-
-def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean `(n, d)` over tokens of `(n, tokens, d)` where the mask is 1; 0 if none is.
-
-    >>> masked_mean(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1, 1, 0]]))
-    tensor([[2.]])
-    """
-    weights = mask.to(hidden)[..., None]
-    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def load_huggingface(

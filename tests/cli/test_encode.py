@@ -1,0 +1,65 @@
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+
+from sheafed.datasets import cache, texts
+from sheafed.datasets.sources import DataFile
+from sheafed.text_encoders import catalog
+from sheafed.text_encoders.tokenizers import word_tokenizer
+from sheafed.text_encoders.word_vectors import mean_of_vectors
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Twelve texts, and an encoder without files."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = "".join(f"{'ab'[k % 2]}\tword{k}\n" for k in range(12))
+    content = f"Category\tText\nd\tstring\nclass\t\n\n{rows}".encode()
+    file = DataFile("tiny.tab", len(content), sha256(content).hexdigest())
+    remote = cache.RemoteFiles("tiny", (file,), ())
+    remote.directory.mkdir(parents=True)
+    (remote.directory / file.name).write_bytes(content)
+    known = texts.TextInfo(12, ("a", "b"), "here", "public domain", remote)
+    monkeypatch.setitem(texts.TEXTS, "tiny", known)
+
+    def build(_, max_tokens):
+        words = word_tokenizer({f"word{k}": k for k in range(12)}, max_tokens)
+        return words, mean_of_vectors(torch.eye(12))
+
+    files = cache.RemoteFiles("one-hot", (), (), "encoders")
+    info = catalog.TextEncoderInfo(12, "a stand-in", "none", (), files, build)
+    monkeypatch.setitem(catalog.TEXT_ENCODERS, "one-hot", info)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_latents_and_labels_are_written(run):
+    command = ("encode", "tiny", "--encoder", "one-hot", "--samples", 8)
+    code, said, _ = run(*command, "--out", "z.npy", "--labels", "y.npy")
+    assert code == 0
+    assert "wrote latents (8, 12) of one-hot to z.npy" in said
+    latents, labels = np.load("z.npy"), np.load("y.npy")
+    assert np.array_equal(latents.argmax(1) % 2, labels)
+    assert latents.sum() == 8
+    assert np.bincount(labels).tolist() == [4, 4]
+    code, said, _ = run("encode", "tiny", "--encoder", "one-hot", "--out", "all.npy")
+    assert np.array_equal(np.load("all.npy")[:8], latents)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_encoders_and_texts_are_listed(run):
+    code, said, _ = run("encoders", "list")
+    assert code == 0
+    rows = {line.split("│")[1].strip(): line for line in said.splitlines() if "│" in line}
+    assert all(part in rows["minilm-l6"] for part in ("384", "91", "not fetched"))
+    assert " cached" in rows["one-hot"]
+    code, said, _ = run("data", "list")
+    assert "public domain" in said
+    code, _, error = run("encoders", "fetch", "minilm")
+    assert code == 2
+    assert "choose one of glove-50d" in error
+    code, said, _ = run("data", "fetch", "tiny")
+    assert code == 0
+    assert "tiny is complete" in said
