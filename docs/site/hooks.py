@@ -50,6 +50,7 @@ PACKAGES = [
     "privacy",
     "report",
     "sheaf",
+    "text_encoders",
     "training",
     "transport",
 ]

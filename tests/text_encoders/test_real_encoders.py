@@ -10,9 +10,9 @@ from sheafed.text_encoders import load_text_encoder
 from sheafed.text_encoders.catalog import TEXT_ENCODERS
 
 TEXT = "This is an example sentence"
-# The first coordinates of its latent: from the model cards of the sentence transformers, from the
-# pooled output that the ONNX graph has itself, from the packages of WordLlama and of the Universal
-# Sentence Encoder, and from the mean of five rows of GloVe.
+# The first coordinates of its latent, computed without this package: by transformers with the
+# recipe of the model cards, by the pooled output that the ONNX graph has itself, by the packages of
+# WordLlama and of the Universal Sentence Encoder, and as the mean of five rows of GloVe.
 EXPECTED = {
     "glove-50d": [0.31075, 0.48425, -0.38853],
     "wordllama-256": [-0.07816, 0.27895, -0.22502],
