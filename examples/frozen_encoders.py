@@ -19,11 +19,15 @@ from torch import nn
 import sheafed
 from sheafed import graphs
 from sheafed.datasets import partitions
+from sheafed.methods import ZCA
 from sheafed.models import adapters, mlp
 from three_agents import cnn
 
 NAMES = ["ada", "pca", "fourier", "network"]
-METHODS = {"jointly": sheafed.SheafFRL(), "post hoc": sheafed.NonCooperative()}
+METHODS = {  # with equal shrinkage: they differ in training alone
+    "jointly": sheafed.SheafFRL(whitening=ZCA(0.9)),
+    "post hoc": sheafed.NonCooperative(shrinkage=0.9),
+}
 
 
 def train_elsewhere(encoder, head, images, labels, epochs=30):

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
+from sheafed.methods import ZCA
 from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
@@ -25,10 +26,13 @@ TARGETS = {
     "cy": [6, 7, 8, 9, 0],
     "dee": [1, 3, 5, 7, 9],
 }
+WHITENING = ZCA(0.9)  # as strongly shrunk as for non-cooperative agents
 METHODS = {
-    "Non-cooperative": sheafed.NonCooperative(),
-    "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
+    "Non-cooperative": sheafed.NonCooperative(shrinkage=0.9),
+    "Sheaf-FRL": sheafed.SheafFRL(whitening=WHITENING),
+    "Sheaf-FRL with distillation": sheafed.SheafFRL(
+        whitening=WHITENING, distillation=sheafed.Distillation()
+    ),
 }
 STAGES = {
     "joined": lambda epochs: {},

@@ -20,6 +20,7 @@ from torch import nn
 import sheafed
 from sheafed.agents import objectives
 from sheafed.datasets import partitions
+from sheafed.methods import ZCA
 from sheafed.models import decoder, head, mlp
 
 SHAPE, LATENT = (1, 8, 8), 32
@@ -28,7 +29,10 @@ OBJECTIVES = {
     "VICReg": lambda: objectives.VICReg(mlp((128, 128), inputs=(LATENT,))),
     "SimCLR": lambda: objectives.SimCLR(mlp((64, 32), inputs=(LATENT,))),
 }
-METHODS = {"jointly": sheafed.SheafFRL(), "post hoc": sheafed.NonCooperative()}
+METHODS = {  # with equal shrinkage: they differ in training alone
+    "jointly": sheafed.SheafFRL(whitening=ZCA(0.9)),
+    "post hoc": sheafed.NonCooperative(shrinkage=0.9),
+}
 
 
 def cnn(width, latent):

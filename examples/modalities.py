@@ -16,6 +16,7 @@ import sheafed
 from sheafed import graphs
 from sheafed.datasets import load, modalities, partitions
 from sheafed.evaluation import evaluate_locally
+from sheafed.methods import ZCA
 from sheafed.models import cnn, head, mlp
 from sheafed.training import ProgressBar
 
@@ -25,10 +26,13 @@ SENSES = {
     "scale": (modalities.profiles, mlp, (64, 16)),
     "hand": (modalities.gradients, mlp, (64, 24)),
 }
+WHITENING = ZCA(0.9)  # as strongly shrunk as for non-cooperative agents
 METHODS = {
-    "Non-cooperative": sheafed.NonCooperative(),
-    "Sheaf-FRL": sheafed.SheafFRL(),
-    "Sheaf-FRL with distillation": sheafed.SheafFRL(distillation=sheafed.Distillation()),
+    "Non-cooperative": sheafed.NonCooperative(shrinkage=0.9),
+    "Sheaf-FRL": sheafed.SheafFRL(whitening=WHITENING),
+    "Sheaf-FRL with distillation": sheafed.SheafFRL(
+        whitening=WHITENING, distillation=sheafed.Distillation()
+    ),
 }
 
 

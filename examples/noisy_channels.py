@@ -18,6 +18,7 @@ import sheafed
 from sheafed import graphs
 from sheafed.channels import Channel
 from sheafed.evaluation import evaluate_locally
+from sheafed.methods import ZCA
 from three_agents import TARGETS, build, cnn, mlp
 
 AXES = {
@@ -26,10 +27,11 @@ AXES = {
     "erasure": ("fraction of coordinates lost", (0.1, 0.3, 0.5, 0.7, 0.9), ()),
 }
 """For each option its label, its values at inference, and those to repeat the training with."""
-METHODS = {
-    "alone": sheafed.NonCooperative(),
-    "standard": sheafed.SheafFRL(distillation=sheafed.Distillation()),
-    "strict": sheafed.SheafFRL(distillation=sheafed.Distillation(), privacy="strict"),
+STANDARD = sheafed.SheafFRL(whitening=ZCA(0.9), distillation=sheafed.Distillation())
+METHODS = {  # all with the same shrinkage
+    "alone": sheafed.NonCooperative(shrinkage=0.9),
+    "standard": STANDARD,
+    "strict": replace(STANDARD, privacy="strict"),
 }
 STYLES = {"alone": ("#0072B2", "o"), "standard": ("#D55E00", "s"), "strict": ("#009E73", "^")}
 
