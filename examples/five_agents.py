@@ -25,8 +25,8 @@ import matplotlib.pyplot as plt
 
 PRESET = read_experiment("digits")
 METHODS = {
-    # Shrinkage as validation data chose it for each method (docs/results.md); here the default, .9.
-    "Non-cooperative": sheafed.NonCooperative(),
+    # Shrinkage as validation data chose it for each method (docs/results.md).
+    "Non-cooperative": sheafed.NonCooperative(shrinkage=0.9),
     "Sheaf-FRL": replace(PRESET.method, distillation=None, whitening=sheafed.methods.ZCA(0.5)),
     "Sheaf-FRL with distillation": PRESET.method,
 }

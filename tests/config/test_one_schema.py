@@ -138,7 +138,7 @@ def test_a_preset_says_where_it_deviates() -> None:
 def test_the_defaults_of_the_paper_and_of_the_baselines() -> None:
     assert (SheafFRL().exchange_every, SheafFRL().quantisation) == (1, "none")
     assert FedProto().aggregation == "ema"
-    assert (ZCA().shrinkage, SWBN().shrinkage, NonCooperative().shrinkage) == (0.5, 0.1, 0.9)
+    assert (ZCA().shrinkage, SWBN().shrinkage, NonCooperative().shrinkage) == (0.5, 0.1, 0.5)
     assert DualAscent(0.1).largest == 0.1
 
 

@@ -44,7 +44,7 @@ class MyNode(PostHocNode):
     """What one agent does; maps are fitted on the pilots when it is evaluated."""
 
     def __init__(self, method: MyMethod, context: NodeContext) -> None:
-        super().__init__(context, whitening="pilots", shrinkage=0.9)
+        super().__init__(context, whitening="pilots", shrinkage=0.5)
         self.method = method
         self.latest = 0.0
 

@@ -35,7 +35,7 @@ class PostHocOptions:
     """
 
     whitening: Literal["pilots", "private"] = "pilots"
-    shrinkage: Fraction | Literal["least"] = 0.9
+    shrinkage: Fraction | Literal["least"] = 0.5
     channel: Channel | None = None
 
 
