@@ -3,7 +3,7 @@ import scipy.linalg
 import torch
 from sklearn.cross_decomposition import CCA
 
-from sheafed.linalg.canonical import canonical_directions
+from sheafed.linalg.canonical import canonical_directions as from_products
 from sheafed.linalg.procrustes import procrustes
 
 
@@ -19,6 +19,15 @@ def white_pair(n=90, seed=0):
     return x, y, *white
 
 
+def canonical_directions(x, y):
+    return from_products(x.mT @ y / len(x))
+
+
+def weighted(found, power):
+    left, right = found.weighted(power)
+    return left @ right
+
+
 def test_correlations_are_those_of_scikit_learn():
     x, y, white_x, white_y = white_pair()
     found = canonical_directions(white_x, white_y)
@@ -30,9 +39,11 @@ def test_correlations_are_those_of_scikit_learn():
 def test_unweighted_they_are_the_isometry_and_weighted_the_regression():
     _, _, x, y = white_pair()
     found = canonical_directions(x, y)
-    torch.testing.assert_close(found.weighted(0.0), procrustes(x, y))
+    torch.testing.assert_close(weighted(found, 0.0), procrustes(x, y))
     regression = np.linalg.lstsq(x.numpy(), y.numpy(), rcond=None)[0]
-    np.testing.assert_allclose(found.weighted(1.0), regression, atol=1e-10)
+    np.testing.assert_allclose(weighted(found, 1.0), regression, atol=1e-10)
+    back = canonical_directions(y, x)
+    torch.testing.assert_close(weighted(found.reversed(), 0.5), weighted(back, 0.5))
 
 
 def test_directions_that_nothing_determines_are_left_out():
@@ -41,5 +52,6 @@ def test_directions_that_nothing_determines_are_left_out():
     y[0, 1] = 1.0
     found = canonical_directions(x, y)
     assert len(found.correlations) == 1
-    assert float(found.weighted(0.0).abs().sum()) == 1.0
-    assert canonical_directions(x, torch.zeros(4, 0, dtype=x.dtype)).weighted(0.0).shape == (4, 0)
+    assert float(weighted(found, 0.0).abs().sum()) == 1.0
+    empty = canonical_directions(x, torch.zeros(4, 0, dtype=x.dtype))
+    assert weighted(empty, 0.0).shape == (4, 0)

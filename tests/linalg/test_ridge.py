@@ -5,7 +5,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge, RidgeCV
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
-from sheafed.linalg.ridge import leave_one_out_errors, reduced_rank_ridge, ridge
+from sheafed.linalg.ridge import best_penalty, ranked_directions
+from sheafed.linalg.ridge import ridge as ridge_from_products
 from sheafed.linalg.support import support
 
 
@@ -19,6 +20,15 @@ def problem(n=40, d=7, q=5, seed=0):
 def orthogonal(x):
     found = support(torch.as_tensor(x))
     return found.coordinates(torch.as_tensor(x)), found
+
+
+def ridge(x, y, penalty):
+    return ridge_from_products(x.square().sum(0), x.mT @ y, penalty)
+
+
+def reduced_rank_ridge(x, y, penalty, rank):
+    leading = ranked_directions(x.square().sum(0), x.mT @ y, penalty)[:rank]
+    return ridge(x, y, penalty) @ leading.mT @ leading
 
 
 def centred(y):
@@ -54,16 +64,21 @@ def test_leaving_one_out_is_exact(d, penalty):
     x, y = problem(d=d)
     left_out = cross_val_predict(Ridge(alpha=penalty, solver="svd"), x, y, cv=LeaveOneOut())
     z, _ = orthogonal(x)
-    (found,) = leave_one_out_errors(z, centred(y), [penalty])
+    _, found = best_penalty(z, centred(y), [penalty])
     assert found == pytest.approx(((left_out - y) ** 2).mean(), rel=1e-8)
 
 
-def test_it_chooses_the_penalty_that_scikit_learn_chooses():
-    x, y = problem(d=30)
+@pytest.mark.parametrize("noise", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("d", [7, 30, 60])
+def test_it_chooses_the_penalty_that_scikit_learn_chooses(d, noise):
+    x, y = problem(d=d)
+    y = x[:, :5] + noise * y
     penalties = [10.0**k for k in range(-3, 5)]
     z, _ = orthogonal(x)
-    errors = leave_one_out_errors(z, centred(y), penalties)
-    assert penalties[np.argmin(errors)] == RidgeCV(alphas=penalties).fit(x, y).alpha_
+    found, error = best_penalty(z, centred(y), penalties)
+    assert found == RidgeCV(alphas=penalties).fit(x, y).alpha_
+    errors = [best_penalty(z, centred(y), [penalty])[1] for penalty in penalties]
+    assert error == pytest.approx(min(errors), rel=1e-6)
 
 
 def test_reduced_rank_ridge_minimises_over_weights_of_its_rank():

@@ -48,6 +48,16 @@ def test_constant_coordinates_have_no_part_in_it():
     assert found.mean[3] == np.float32(0.1)
 
 
+def test_a_coordinate_that_varies_less_than_the_rounding_of_the_whole_has_no_part_in_it():
+    """The gain of a layer norm that has all but vanished, as pretrained encoders have it."""
+    x = latents(rank=12).astype(np.float32)
+    x[:, 4] *= 1e-30
+    found = support(torch.as_tensor(x))
+    assert found.rank == 11
+    assert not found.basis[4].any()
+    assert found.spread[4] == 0
+
+
 def test_a_constant_has_an_empty_support():
     assert support(torch.full((9, 4), 0.1)).rank == 0
     with pytest.raises(EmptyInputError, match="two rows"):

@@ -75,7 +75,8 @@ def align(
     pilots = {name: as_pilots(f"the pilot latents of {name!r}", x) for name, x in latents.items()}
     _check_same_pilots(pilots)
     network = _network(graph, sorted(pilots))
-    references = _references(pilots, whitening, private)
+    supports = {name: varying_support(name, x) for name, x in pilots.items()}
+    references = _references(pilots, supports, whitening, private)
     spaces = {name: space for name, (space, _) in references.items()}
     amount = 0.0 if whitening is None else shrinkage
     kinds = kinds_of(maps, amount)
@@ -89,7 +90,8 @@ def align(
     for edge in edges:
         isometries[edge], fit = _isometry(edge, pilots, whitenings)
         fits.append(fit)
-    chosen = choose_maps(edges, pilots, None if whitening == "pilots" else spaces, kinds, goal)
+    whitened_on = None if whitening == "pilots" else spaces
+    chosen = choose_maps(edges, pilots, supports, whitened_on, kinds, goal)
     count = len(next(iter(pilots.values())))
     _warn_undetermined(fits, pilots=count)
     return Alignment(
@@ -160,6 +162,7 @@ def _network(
 
 def _references(
     pilots: Mapping[str, Tensor],
+    supports: Mapping[str, Support],
     whitening: WhiteningSource | None,
     private: Mapping[str, Array] | None,
 ) -> dict[str, tuple[Support, Tensor]]:
@@ -172,7 +175,7 @@ def _references(
     if whitening is None:
         return {name: (whole_space(x.shape[-1]), x) for name, x in pilots.items()}
     if whitening == "pilots":
-        return {name: (varying_support(name, x), x) for name, x in pilots.items()}
+        return {name: (supports[name], x) for name, x in pilots.items()}
     if private is None:
         raise InputError(f"whitening must be 'pilots', 'private' or None, got {whitening!r}")
     if set(private) != set(pilots):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafed import seeds
-from sheafed.alignment.shared_pilots import standardised
+from sheafed.alignment.shared_pilots import standard_units
 from sheafed.errors import EmptyInputError
 
 FOLDS = 5
@@ -52,8 +52,8 @@ def residual(read: Tensor, own: Tensor, spread: Tensor) -> float:
         own: the receiver's latents `(n, d)` of the same pilots.
         spread: `(d,)`, the receiver's deviations; coordinates without any are left out.
     """
-    errors = standardised((read - own).mT, spread)
-    return float(errors.square().sum()) / (len(own) * max(1, int((spread > 0).sum())))
+    errors = torch.linalg.vector_norm((read - own) * standard_units(spread))
+    return float(errors) ** 2 / (len(own) * max(1, int((spread > 0).sum())))
 
 
 def retrieval(read: Tensor, own: Tensor, centre: Tensor) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from sheafed.alignment.selection import Choice, Goal, choose_for
 from sheafed.alignment.shared_pilots import SharedPilots, SupportMap
 from sheafed.errors import InputError
 from sheafed.linalg.checks import check_fraction, check_int
-from sheafed.linalg.ridge import reduced_rank_ridge, ridge
 from sheafed.linalg.whitening import Shrinkage
 
 Auto = Literal["auto"]
@@ -84,10 +83,7 @@ class ProcrustesMap(Kind):
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
         amount = _decided("shrinkage", self.shrinkage)
-        isometry = pilots.directions(amount, on_references=True).weighted(0.0)
-        sender, receiver = pilots.references
-        core = isometry / sender.shrunk_deviations(amount)[:, None]
-        return SupportMap(sender, core * receiver.shrunk_deviations(amount), receiver)
+        return pilots.canonical_map(amount, power=0.0, on_references=True)
 
 
 @dataclass(frozen=True)
@@ -117,11 +113,8 @@ class CanonicalMap(Kind):
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
         amount = _decided("shrinkage", self.shrinkage)
-        directions = pilots.directions(amount, on_references=False)
-        sender, receiver = pilots.supports
-        core = directions.weighted(_decided("power", self.power))
-        core = core / sender.shrunk_deviations(amount)[:, None]
-        return SupportMap(sender, core * receiver.shrunk_deviations(amount), receiver)
+        power = _decided("power", self.power)
+        return pilots.canonical_map(amount, power, on_references=False)
 
 
 @dataclass(frozen=True)
@@ -143,8 +136,8 @@ class RidgeMap(Kind):
         return replace(self, penalty=_penalty(self.penalty, pilots))
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
-        core = ridge(*pilots.coordinates, _penalty(self.penalty, pilots))
-        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+        weights = pilots.ridge(_penalty(self.penalty, pilots))
+        return SupportMap(pilots.sender.support, (weights,), pilots.receiver.support)
 
 
 @dataclass(frozen=True)
@@ -154,8 +147,7 @@ class LeastSquaresMap(Kind):
     name: ClassVar[KindName] = "affine"
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
-        core = ridge(*pilots.coordinates, 0.0)
-        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+        return SupportMap(pilots.sender.support, (pilots.ridge(0.0),), pilots.receiver.support)
 
 
 @dataclass(frozen=True)
@@ -188,8 +180,10 @@ class LowRankMap(Kind):
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
         rank = int(_decided("rank", self.rank))
-        core = reduced_rank_ridge(*pilots.coordinates, _penalty(self.penalty, pilots), rank)
-        return SupportMap(pilots.supports[0], core, pilots.supports[1])
+        penalty = _penalty(self.penalty, pilots)
+        leading = pilots.ranked_directions(penalty)[:rank]
+        factors = (pilots.ridge(penalty) @ leading.mT, leading)
+        return SupportMap(pilots.sender.support, factors, pilots.receiver.support)
 
 
 KINDS: dict[KindName, type[Kind]] = {

@@ -1,17 +1,18 @@
 """The map of every directed pair of neighbours, chosen by held-out pilots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from torch import Tensor
 
 from sheafed.alignment.held_out import deviation, folds, mean
 from sheafed.alignment.kinds import Kind
 from sheafed.alignment.report import PairFit
-from sheafed.alignment.selection import Choice, Fold, Goal, choose, varying_support, without
-from sheafed.alignment.shared_pilots import SharedPilots
+from sheafed.alignment.selection import Choice, Fold, Goal, choose, without
+from sheafed.alignment.shared_pilots import PilotLatents, SharedPilots, encoded
 from sheafed.graphs import Edge
-from sheafed.linalg.support import Support, support
+from sheafed.linalg.support import Support
 
 Pair = tuple[str, str]
 
@@ -19,6 +20,7 @@ Pair = tuple[str, str]
 def choose_maps(
     edges: Sequence[Edge],
     pilots: Mapping[str, Tensor],
+    supports: Mapping[str, Support],
     references: Mapping[str, Support] | None,
     kinds: Sequence[Kind],
     goal: Goal,
@@ -28,32 +30,29 @@ def choose_maps(
     Args:
         edges: the pairs of neighbours.
         pilots: for each agent the latents `(K, d)` of the same pilots.
+        supports: of the pilots.
         references: the supports on which isometries whiten, where they are not those of the pilots.
         kinds: of map, to choose among.
         goal: see `sheafed.align`.
     """
-    pairs = sorted(chain.from_iterable(((e.head, e.tail), (e.tail, e.head)) for e in edges))
     held = folds(len(next(iter(pilots.values()))))
-    fitted = [{name: without(x, rows) for name, x in pilots.items()} for rows in held]
-    whole = {name: varying_support(name, x) for name, x in pilots.items()}
-    supports = [{name: support(x) for name, x in part.items()} for part in fitted]
+    whole = {name: PilotLatents(x, supports[name]) for name, x in pilots.items()}
+    fitted = [{name: encoded(without(x, rows)) for name, x in pilots.items()} for rows in held]
 
-    def shared(
-        pair: Pair, latents: Mapping[str, Tensor], spaces: Mapping[str, Support]
-    ) -> SharedPilots:
+    def shared(pair: Pair, latents: Mapping[str, PilotLatents]) -> SharedPilots:
         sender, receiver = pair
-        own = (spaces[sender], spaces[receiver])
-        whitened_on = own if references is None else (references[sender], references[receiver])
-        return SharedPilots(latents[sender], latents[receiver], own, whitened_on)
+        whitened_on = None if references is None else (references[sender], references[receiver])
+        return SharedPilots(latents[sender], latents[receiver], whitened_on)
 
-    def choice(pair: Pair) -> Choice[Kind]:
-        parts = [
-            Fold(shared(pair, part, spaces), pilots[pair[0]][rows], pilots[pair[1]][rows])
-            for part, spaces, rows in zip(fitted, supports, held, strict=True)
-        ]
-        return choose(kinds, shared(pair, pilots, whole), parts, goal)
+    def both_ways(edge: Edge) -> Iterator[tuple[Pair, Choice[Kind]]]:
+        all_pilots, parts = shared(edge, whole), [shared(edge, latents) for latents in fitted]
+        for pair in (edge, edge[::-1]):
+            x, y = (pilots[name] for name in pair)
+            judged = [Fold(part, x[rows], y[rows]) for part, rows in zip(parts, held, strict=True)]
+            yield pair, choose(kinds, all_pilots, judged, goal)
+            all_pilots, parts = all_pilots.reversed(), [part.reversed() for part in parts]
 
-    return {pair: choice(pair) for pair in pairs}
+    return dict(sorted(chain.from_iterable(map(both_ways, edges)), key=itemgetter(0)))
 
 
 def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:

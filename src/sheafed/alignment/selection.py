@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, get_args
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.alignment.arrays import Array, as_pilots
 from sheafed.alignment.held_out import HeldOut, deviation, folds, mean, residual, retrieval
-from sheafed.alignment.shared_pilots import SharedPilots, SupportMap
+from sheafed.alignment.shared_pilots import PilotLatents, SharedPilots, SupportMap, encoded
 from sheafed.errors import InputError, ShapeError, SingularCovarianceError
 from sheafed.linalg.support import Support, support
 from sheafed.linalg.whitening import check_variance
@@ -45,13 +45,32 @@ class Candidate(Protocol):
 KindT = TypeVar("KindT", bound=Candidate)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fold:
     """Pilots to fit to, and pilots to judge by."""
 
     fitted: SharedPilots
     x: Tensor
     y: Tensor
+    _carried: dict[tuple[int, ...], tuple[object, Tensor]] = field(default_factory=dict)
+
+    def read(self, found: SupportMap) -> Tensor:
+        """Return the sender's latents of the held-out pilots as a map carries them."""
+        return found.colour(self._coordinates(found.sender, found.factors))
+
+    def _coordinates(self, space: Support, factors: tuple[Tensor, ...]) -> Tensor:
+        """Return the product of coordinates and factors; maps share their first ones."""
+        key = (id(space), *map(id, factors))
+        if key not in self._carried:
+            if not factors:
+                carried = space.coordinates(self.x)
+            else:
+                carried = self._coordinates(space, factors[:-1]) @ factors[-1]
+                if len(factors) > 1:
+                    return carried
+            # An object that is kept cannot lend its id to another one.
+            self._carried[key] = ((space, factors), carried)
+        return self._carried[key][1]
 
 
 @dataclass(frozen=True)
@@ -71,19 +90,16 @@ def choose_for(kinds: Sequence[KindT], x: Array, y: Array, goal: Goal) -> Choice
             "sender and receiver must encode the same pilots in the same order, got "
             f"{len(given[0])} and {len(given[1])} rows"
         )
-    whole = shared(
-        given, varying_support("sender", given[0]), varying_support("receiver", given[1])
+    x, y = given
+    whole = SharedPilots(
+        PilotLatents(x, varying_support("sender", x)),
+        PilotLatents(y, varying_support("receiver", y)),
     )
     parts = []
-    for held in folds(len(given[0])):
-        kept = [without(z, held) for z in given]
-        parts.append(Fold(shared(kept, *map(support, kept)), given[0][held], given[1][held]))
+    for held in folds(len(x)):
+        fitted = SharedPilots(encoded(without(x, held)), encoded(without(y, held)))
+        parts.append(Fold(fitted, x[held], y[held]))
     return choose(kinds, whole, parts, goal)
-
-
-def shared(given: Sequence[Tensor], sender: Support, receiver: Support) -> SharedPilots:
-    supports = (sender, receiver)
-    return SharedPilots(given[0], given[1], supports, references=supports)
 
 
 def without(z: Tensor, held: Tensor) -> Tensor:
@@ -119,7 +135,8 @@ def choose(
     """
     check_goal(goal)
     options = [option for kind in kinds for option in kind.candidates(whole)]
-    judged = [_judge(option, parts, whole.supports[1].spread) for option in options]
+    spread = whole.receiver.support.spread
+    judged = [_judge(option, parts, spread, retrieved=goal == "match") for option in options]
     losses = [_losses(held_out, goal) for held_out in judged]
 
     def loss(number: int) -> tuple[float, float]:
@@ -134,18 +151,21 @@ def choose(
         if mean(behind) <= TIE + deviation(behind) / math.sqrt(len(behind)):
             best = isometry
     settled = options[best].settled(whole)
-    return Choice(settled, settled.solve(whole).affine(), judged[best])
+    held_out = _judge(options[best], parts, spread, retrieved=True)
+    return Choice(settled, settled.solve(whole).affine(), held_out)
 
 
-def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor) -> HeldOut:
+def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor, *, retrieved: bool) -> HeldOut:
+    """Fit to each fold and judge; where matching decides nothing, it is left out."""
     residuals, top1, reciprocal_ranks = [], [], []
     for part in parts:
         y = part.y.double()
-        read = option.solve(part.fitted)(part.x)
-        first, reciprocal = retrieval(read, y, centre=part.fitted.supports[1].mean)
+        read = part.read(option.solve(part.fitted))
         residuals.append(residual(read, y, spread))
-        top1.append(first)
-        reciprocal_ranks.append(reciprocal)
+        if retrieved:
+            first, reciprocal = retrieval(read, y, centre=part.fitted.receiver.support.mean)
+            top1.append(first)
+            reciprocal_ranks.append(reciprocal)
     return HeldOut(tuple(residuals), tuple(top1), tuple(reciprocal_ranks))
 
 

@@ -69,16 +69,20 @@ def support(x: Tensor) -> Support:
     mean = wide.mean(0)
     centred = wide - mean
     spread = torch.linalg.vector_norm(centred, dim=0) / n**0.5
+    noise = rounding_noise(x)
     rounding = ROUNDINGS * torch.finfo(x.dtype).eps * wide.abs().amax(0)
     constant = spread <= rounding
-    centred = torch.where(constant, 0.0, centred)
-    _, s, vt = svd(centred)
-    kept = s > rounding_noise(x) + rank_tolerance(s, x.shape, torch.float64)
+    # Like the directions below: what the rounding of the whole explains does not vary.
+    dead = constant | (spread * n**0.5 <= noise)
+    centred = torch.where(dead, 0.0, centred)
+    # Of a tall matrix the triangular factor has the same right singular vectors.
+    _, s, vt = svd(torch.linalg.qr(centred, mode="r")[1] if n > x.shape[-1] else centred)
+    kept = s > noise + rank_tolerance(s, x.shape, torch.float64)
     return Support(
         mean=torch.where(constant, wide[0], mean),
-        basis=torch.where(constant[:, None], 0.0, vt[kept].mT),
+        basis=torch.where(dead[:, None], 0.0, vt[kept].mT),
         deviations=s[kept] / n**0.5,
-        spread=torch.where(constant, 0.0, spread),
+        spread=torch.where(dead, 0.0, spread),
     )
 
 
