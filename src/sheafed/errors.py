@@ -41,6 +41,10 @@ class RankError(InputError):
     """The rank of a matrix is too low for an operation."""
 
 
+class MissingPilotsError(InputError):
+    """Agents have too few pilots in common."""
+
+
 class LatentSizeError(ShapeError):
     """An encoder does not return latents `(n, d)` of one fixed size d."""
 

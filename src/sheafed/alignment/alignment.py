@@ -58,7 +58,10 @@ class Alignment(files.AlignmentContent):
 
     def path(self, sender: str, receiver: str) -> list[str]:
         """Return the edge between neighbours, else the path that keeps most."""
-        quality = {(pair.sender, pair.receiver): pair.quality(self.goal) for pair in self.pairs}
+        # A hop that nothing judged is taken only where there is no other way.
+        quality = {
+            (pair.sender, pair.receiver): pair.quality(self.goal) or 0.0 for pair in self.pairs
+        }
         return best_path(sender, receiver, self.names, quality)
 
     def report(self) -> AlignmentReport:

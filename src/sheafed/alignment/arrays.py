@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sheafed.errors import DtypeError, ShapeError
+from sheafed.errors import DtypeError, EmptyInputError, ShapeError
 from sheafed.linalg.checks import check_matrix
 
 Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
@@ -21,6 +21,18 @@ def as_tensor(name: str, x: Array) -> Tensor:
     if not tensor.is_floating_point():
         raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
     return tensor.detach()
+
+
+def as_partial_pilots(name: str, x: Array) -> tuple[Tensor, Tensor]:
+    """Return latents `(K, d)` and which rows are present: a row of NaN throughout is missing."""
+    given = as_tensor(name, x)
+    if given.ndim != 2:
+        raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")
+    missing = torch.isnan(given).all(1)
+    check_matrix(name, torch.where(missing[:, None], 0.0, given.double()))
+    if bool(missing.all()):
+        raise EmptyInputError(f"{name} are missing: all of their {len(given)} rows are NaN")
+    return given, ~missing
 
 
 def as_pilots(name: str, x: Array) -> Tensor:

@@ -20,7 +20,7 @@ from sheafed.graphs import Edge
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
-VERSION = 3
+VERSION = 4
 DOCUMENT, TENSORS = "alignment.json", "alignment.safetensors"
 
 

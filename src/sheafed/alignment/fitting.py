@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import networkx as nx
@@ -13,10 +14,11 @@ from torch import Tensor
 from sheafed import graphs
 from sheafed.alignment.alignment import Alignment
 from sheafed.alignment.arrays import Array, as_pilots
-from sheafed.alignment.kinds import Maps, kinds_of
+from sheafed.alignment.kinds import Kind, Maps, kinds_of
 from sheafed.alignment.pair_maps import choose_maps, pair_fit
+from sheafed.alignment.pilot_table import PilotTable, pilot_table
 from sheafed.alignment.report import EdgeFit
-from sheafed.alignment.selection import Goal, check_goal, varying_support
+from sheafed.alignment.selection import Choice, Goal, check_goal, check_varies, varying_support
 from sheafed.errors import (
     EmptyInputError,
     GraphError,
@@ -43,6 +45,7 @@ def align(
     private: Mapping[str, Array] | None = None,
     maps: Maps = "auto",
     goal: Goal = "read",
+    joint: bool = False,
 ) -> Alignment:
     """Align the latent spaces of encoders that exist already; nothing is trained.
 
@@ -54,7 +57,8 @@ def align(
     True
 
     Args:
-        latents: for each agent the latents `(K, d)` of the same K pilots in the same order.
+        latents: for each agent the latents `(K, d)` of the same K pilots in the same order. A row
+            of NaN stands for a pilot that the agent has not encoded.
         graph: the neighbours, as a networkx graph or a list of edges; all pairs by default.
         whitening: fit the whitening of isometries to the pilots, or to each agent's own `private`
             latents, or leave it out (None). Private data that are shifted between agents make it
@@ -68,40 +72,61 @@ def align(
         goal: what maps are chosen for. `"read"`: the receiver's head reads the latents, so their
             error counts, in units of the receiver's deviation of each coordinate. `"match"`: the
             receiver looks for the nearest of its own latents by the cosine.
+        joint: let maps through the common space of all agents compete, fitted to all pilots that
+            each agent has; `maps="joint"` takes no others. Pairs that have no pilots in common get
+            such a map as well, of the options that do best elsewhere; nothing judges it.
     """
     check_goal(goal)
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
-    pilots = {name: as_pilots(f"the pilot latents of {name!r}", x) for name, x in latents.items()}
-    _check_same_pilots(pilots)
+    table = pilot_table(latents)
+    pilots = {name: table.own(name) for name in table.latents}
     network = _network(graph, sorted(pilots))
-    supports = {name: varying_support(name, x) for name, x in pilots.items()}
+    supports = {name: table.encoded(name, rows).support for name, rows in table.present.items()}
+    for name, found in supports.items():
+        check_varies(name, found)
     references = _references(pilots, supports, whitening, private)
     spaces = {name: space for name, (space, _) in references.items()}
     amount = 0.0 if whitening is None else shrinkage
-    kinds = kinds_of(maps, amount)
+    kinds = [] if maps == "joint" else kinds_of(maps, amount)
+    joint = joint or maps == "joint"
     whitenings = {
         name: whitening_on(space, amount, data) for name, (space, data) in references.items()
     }
     dims = {name: x.shape[-1] for name, x in pilots.items()}
     edges = graphs.orient(network, dims)
+    whitened_on = None if whitening == "pilots" else spaces
+    chosen = choose_maps(edges, table, whitened_on, kinds, goal, joint=joint)
     isometries = {}
     fits = []
     for edge in edges:
-        isometries[edge], fit = _isometry(edge, pilots, whitenings)
-        fits.append(fit)
-    whitened_on = None if whitening == "pilots" else spaces
-    chosen = choose_maps(edges, pilots, supports, whitened_on, kinds, goal)
-    count = len(next(iter(pilots.values())))
-    _warn_undetermined(fits, pilots=count)
+        there = chosen[edge.head, edge.tail]
+        isometries[edge], fit = _isometry(edge, _common(edge, table, there), whitenings)
+        fits.append(fit if there.held_out.residuals else replace(fit, misalignment=None))
+    _warn_undetermined(fits, pilots=len(table))
     return Alignment(
         sheaf=NetworkSheaf(network, dims, isometries),
         whitenings=whitenings,
         fits=tuple(fits),
         maps={pair: choice.map for pair, choice in chosen.items()},
-        pairs=tuple(pair_fit(pair, choice, count) for pair, choice in chosen.items()),
+        pairs=tuple(
+            pair_fit(pair, choice, int(table.common(*pair).sum()))
+            for pair, choice in chosen.items()
+        ),
         goal=goal,
     )
+
+
+def _common(edge: Edge, table: PilotTable, there: Choice[Kind]) -> dict[str, Tensor]:
+    """Return the latents of the pilots that the ends of an edge have in common.
+
+    Where they have too few, those of the tail are what the map makes of the head's.
+    """
+    if there.held_out.residuals:
+        rows = table.common(*edge)
+        return {name: table.latents[name][rows] for name in edge}
+    head = table.own(edge.head)
+    return {edge.head: head, edge.tail: there.map.transform(head)}
 
 
 def _isometry(
@@ -140,14 +165,6 @@ def _precision(*given: Tensor) -> torch.dtype:
     """Return that of the sums behind latents; those of half precision were summed in float32."""
     double = all(x.dtype == torch.float64 for x in given)
     return torch.float64 if double else torch.float32
-
-
-def _check_same_pilots(pilots: Mapping[str, Tensor]) -> None:
-    counts = {name: len(x) for name, x in pilots.items()}
-    if len(set(counts.values())) > 1:
-        raise ShapeError(
-            f"every agent must encode the same pilots in the same order, got {counts} rows"
-        )
 
 
 def _network(

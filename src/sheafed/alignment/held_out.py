@@ -29,15 +29,24 @@ class HeldOut:
     """The mean of 1 / rank of the right pilot in that order."""
 
 
-def folds(pilots: int) -> list[Tensor]:
-    """Return the numbers of the held-out pilots of each fold: 5, or pairs if there are few."""
+def folds(pilots: int, groups: Tensor | None = None) -> list[Tensor]:
+    """Return the numbers of the held-out pilots of each fold: 5, or pairs if there are few.
+
+    Args:
+        pilots: how many there are.
+        groups: the number of each pilot's group `(pilots,)`; every group is dealt to all folds.
+    """
     if pilots < FEWEST_PILOTS:
         raise EmptyInputError(
             f"alignment needs at least {FEWEST_PILOTS} pilots, some of them to judge maps by, got "
             f"{pilots}; encode more"
         )
     order = torch.randperm(pilots, generator=seeds.generator(0, "alignment", "folds"))
-    return list(order.tensor_split(min(FOLDS, pilots // 2)))
+    number = min(FOLDS, pilots // 2)
+    if groups is None or not len(groups) or bool((groups == groups[0]).all()):
+        return list(order.tensor_split(number))
+    dealt = order[torch.argsort(groups[order], stable=True)]
+    return [dealt[first::number] for first in range(number)]
 
 
 def residual(read: Tensor, own: Tensor, spread: Tensor) -> float:

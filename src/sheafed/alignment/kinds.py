@@ -20,7 +20,7 @@ from sheafed.linalg.checks import check_fraction, check_int
 from sheafed.linalg.whitening import Shrinkage
 
 Auto = Literal["auto"]
-KindName = Literal["procrustes", "ridge", "affine", "low-rank", "canonical"]
+KindName = Literal["procrustes", "ridge", "affine", "low-rank", "canonical", "joint"]
 Maps = KindName | Auto
 
 SHRINKAGES = (0.0, 0.1, 0.5, 0.9, 1.0)
@@ -74,7 +74,7 @@ class ProcrustesMap(Kind):
     isometric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check_shrinkage(self.shrinkage)
+        check_shrinkage(self.shrinkage)
 
     def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
         if self.shrinkage != "auto":
@@ -82,7 +82,7 @@ class ProcrustesMap(Kind):
         return [replace(self, shrinkage=amount) for amount in SHRINKAGES]
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
-        amount = _decided("shrinkage", self.shrinkage)
+        amount = decided("shrinkage", self.shrinkage)
         return pilots.canonical_map(amount, power=0.0, on_references=True)
 
 
@@ -102,7 +102,7 @@ class CanonicalMap(Kind):
     name: ClassVar[KindName] = "canonical"
 
     def __post_init__(self) -> None:
-        _check_shrinkage(self.shrinkage)
+        check_shrinkage(self.shrinkage)
         if self.power != "auto":
             check_fraction("power", self.power)
 
@@ -112,8 +112,8 @@ class CanonicalMap(Kind):
         return [replace(self, shrinkage=s, power=p) for s in amounts for p in powers]
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
-        amount = _decided("shrinkage", self.shrinkage)
-        power = _decided("power", self.power)
+        amount = decided("shrinkage", self.shrinkage)
+        power = decided("power", self.power)
         return pilots.canonical_map(amount, power, on_references=False)
 
 
@@ -179,7 +179,7 @@ class LowRankMap(Kind):
         return replace(self, penalty=_penalty(self.penalty, pilots))
 
     def solve(self, pilots: SharedPilots) -> SupportMap:
-        rank = int(_decided("rank", self.rank))
+        rank = int(decided("rank", self.rank))
         penalty = _penalty(self.penalty, pilots)
         leading = pilots.ranked_directions(penalty)[:rank]
         factors = (pilots.ridge(penalty) @ leading.mT, leading)
@@ -192,7 +192,7 @@ KINDS: dict[KindName, type[Kind]] = {
 
 
 def kinds_of(maps: Maps, shrinkage: Shrinkage = "auto") -> list[Kind]:
-    """Return the kinds of map to choose among; the shrinkage is that of isometries."""
+    """Return the kinds of pairwise map to choose among; the shrinkage is that of isometries."""
     if maps != "auto" and maps not in KINDS:
         raise InputError(f"maps must be 'auto' or one of {list(KINDS)}, got {maps!r}")
     named = KINDS if maps == "auto" else (maps,)
@@ -219,7 +219,7 @@ def fit_map(x: Array, y: Array, maps: Maps = "auto", goal: Goal = "read") -> Cho
     return choose_for(kinds_of(maps), x, y, goal)
 
 
-def _check_shrinkage(shrinkage: Shrinkage) -> None:
+def check_shrinkage(shrinkage: Shrinkage) -> None:
     if isinstance(shrinkage, str):
         if shrinkage != "auto":
             raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
@@ -236,7 +236,7 @@ def _penalty(penalty: float | Auto, pilots: SharedPilots) -> float:
     return pilots.best_penalty if penalty == "auto" else penalty
 
 
-def _decided(name: str, value: float | Auto) -> float:
+def decided(name: str, value: float | Auto) -> float:
     if isinstance(value, str):
         raise InputError(f"{name} is {value!r}; take one of candidates() first")
     return value

@@ -1,70 +1,173 @@
 """The map of every directed pair of neighbours, chosen by held-out pilots."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
+import torch
 from torch import Tensor
 
-from sheafed.alignment.held_out import deviation, folds, mean
+from sheafed.alignment.held_out import deviation, mean
+from sheafed.alignment.joint import JointMap, JointPilots
 from sheafed.alignment.kinds import Kind
+from sheafed.alignment.pilot_table import PilotTable
 from sheafed.alignment.report import PairFit
-from sheafed.alignment.selection import Choice, Fold, Goal, choose, without
-from sheafed.alignment.shared_pilots import PilotLatents, SharedPilots, encoded
+from sheafed.alignment.selection import (
+    Choice,
+    Fold,
+    Goal,
+    best_option,
+    judge,
+    losses_of,
+    settle,
+)
+from sheafed.alignment.shared_pilots import SharedPilots
+from sheafed.errors import MissingPilotsError
 from sheafed.graphs import Edge
 from sheafed.linalg.support import Support
 
 Pair = tuple[str, str]
 
+# Matching needs an alternative, and a deviation a second fold.
+FEWEST_HELD_OUT = FEWEST_FOLDS = FEWEST_FITTED = 2
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """A sender and a receiver, all their common pilots, and the folds that can judge a map."""
+
+    pair: Pair
+    whole: SharedPilots
+    parts: list[Fold]
+
 
 def choose_maps(
     edges: Sequence[Edge],
-    pilots: Mapping[str, Tensor],
-    supports: Mapping[str, Support],
+    table: PilotTable,
     references: Mapping[str, Support] | None,
     kinds: Sequence[Kind],
     goal: Goal,
+    *,
+    joint: bool = False,
 ) -> dict[Pair, Choice[Kind]]:
     """Return the chosen map for both directions of every edge, sorted by sender and receiver.
 
     Args:
         edges: the pairs of neighbours.
-        pilots: for each agent the latents `(K, d)` of the same pilots.
-        supports: of the pilots.
+        table: the pilots of all agents.
         references: the supports on which isometries whiten, where they are not those of the pilots.
-        kinds: of map, to choose among.
+        kinds: of pairwise map, to choose among.
         goal: see `sheafed.align`.
+        joint: whether joint maps are candidates too.
     """
-    held = folds(len(next(iter(pilots.values()))))
-    whole = {name: PilotLatents(x, supports[name]) for name, x in pilots.items()}
-    fitted = [{name: encoded(without(x, rows)) for name, x in pilots.items()} for rows in held]
+    held = table.held_out
+    if joint:
+        table.check_connected()
+    whole = _joint_pilots(table, torch.ones(len(table), dtype=torch.bool)) if joint else None
+    parts = [_joint_pilots(table, ~rows) if joint else None for rows in held]
+    chosen: dict[Pair, Choice[Kind]] = {}
+    unjudged: list[_Direction] = []
+    joint_losses: dict[Kind, list[float]] = {}
+    for edge in edges:
+        for way in _both_ways(edge, table, held, references, whole, parts):
+            if not way.parts:
+                unjudged.append(way)
+                continue
+            pairwise = [option for kind in kinds for option in kind.candidates(way.whole)]
+            common = JointMap().candidates(way.whole) if joint else []
+            options: list[Kind] = [*pairwise, *common]
+            judged = judge(options, way.whole, way.parts, goal)
+            for option, found in zip(common, judged[len(pairwise) :], strict=True):
+                joint_losses.setdefault(option, []).append(mean(losses_of(found, goal)))
+            best = options[best_option(options, judged, goal)]
+            chosen[way.pair] = settle(best, way.whole, way.parts)
+    if unjudged:
+        _check_judgeable(unjudged, joint_losses, table)
+        # What does best where it can be judged.
+        best = min(joint_losses, key=lambda option: mean(tuple(joint_losses[option])))
+        chosen |= {way.pair: settle(best, way.whole, way.parts) for way in unjudged}
+    return dict(sorted(chosen.items(), key=itemgetter(0)))
 
-    def shared(pair: Pair, latents: Mapping[str, PilotLatents]) -> SharedPilots:
-        sender, receiver = pair
-        whitened_on = None if references is None else (references[sender], references[receiver])
-        return SharedPilots(latents[sender], latents[receiver], whitened_on)
 
-    def both_ways(edge: Edge) -> Iterator[tuple[Pair, Choice[Kind]]]:
-        all_pilots, parts = shared(edge, whole), [shared(edge, latents) for latents in fitted]
-        for pair in (edge, edge[::-1]):
-            x, y = (pilots[name] for name in pair)
-            judged = [Fold(part, x[rows], y[rows]) for part, rows in zip(parts, held, strict=True)]
-            yield pair, choose(kinds, all_pilots, judged, goal)
-            all_pilots, parts = all_pilots.reversed(), [part.reversed() for part in parts]
+def _both_ways(
+    edge: Edge,
+    table: PilotTable,
+    held: Sequence[Tensor],
+    references: Mapping[str, Support] | None,
+    whole: JointPilots | None,
+    parts: Sequence[JointPilots | None],
+) -> list[_Direction]:
+    """Return both directions of an edge, which share what they can."""
+    head, tail = edge
+    whitened_on = None if references is None else (references[head], references[tail])
 
-    return dict(sorted(chain.from_iterable(map(both_ways, edges)), key=itemgetter(0)))
+    def shared(rows: tuple[Tensor, Tensor], joint: JointPilots | None) -> SharedPilots:
+        return SharedPilots(
+            table.encoded(head, rows[0]),
+            table.encoded(tail, rows[1]),
+            whitened_on,
+            joint=None if joint is None else (joint, head, tail),
+        )
+
+    common = table.common(head, tail)
+    judges = [
+        (rows, joint)
+        for rows, joint in zip(held, parts, strict=True)
+        if int((common & rows).sum()) >= FEWEST_HELD_OUT
+        and int((common & ~rows).sum()) >= FEWEST_FITTED
+    ]
+    if len(judges) < FEWEST_FOLDS:
+        apart = shared((table.present[head], table.present[tail]), whole)
+        return [_Direction((head, tail), apart, []), _Direction((tail, head), apart.reversed(), [])]
+    together = shared((common, common), whole)
+    fitted = [shared((common & ~rows,) * 2, joint) for rows, joint in judges]
+    x, y = (table.latents[name] for name in edge)
+    there = [
+        Fold(part, x[common & rows], y[common & rows])
+        for part, (rows, _) in zip(fitted, judges, strict=True)
+    ]
+    back = [Fold(part.fitted.reversed(), part.y, part.x) for part in there]
+    return [
+        _Direction((head, tail), together, there),
+        _Direction((tail, head), together.reversed(), back),
+    ]
+
+
+def _joint_pilots(table: PilotTable, rows: Tensor) -> JointPilots:
+    present = {name: own & rows for name, own in table.present.items()}
+    return JointPilots(
+        {name: table.encoded(name, own) for name, own in present.items()},
+        {name: own[rows] for name, own in present.items()},
+    )
+
+
+def _check_judgeable(
+    unjudged: Sequence[_Direction], losses: Mapping[Kind, object], table: PilotTable
+) -> None:
+    if not losses:
+        named = ", ".join(
+            f"{one} and {other} ({int(table.common(one, other).sum())})"
+            for one, other in sorted({tuple(sorted(way.pair)) for way in unjudged})
+        )
+        raise MissingPilotsError(
+            f"these pairs have too few pilots in common to fit and judge a map: {named}; encode "
+            "more of the same pilots, leave out the edge, or align with joint=True, which needs "
+            "common pilots of some pairs only"
+        )
 
 
 def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:
     found = choice.held_out
+    judged = bool(found.residuals)
     return PairFit(
         sender=pair[0],
         receiver=pair[1],
         kind=choice.kind.name,
         strength=choice.kind.strength(),
-        residual=mean(found.residuals),
-        residual_spread=deviation(found.residuals),
-        top1=mean(found.top1),
-        reciprocal_rank=mean(found.reciprocal_ranks),
-        fold_size=pilots // len(found.residuals),
+        pilots=pilots,
+        residual=mean(found.residuals) if judged else None,
+        residual_spread=deviation(found.residuals) if judged else None,
+        top1=mean(found.top1) if judged else None,
+        reciprocal_rank=mean(found.reciprocal_ranks) if judged else None,
+        fold_size=pilots // len(found.residuals) if judged else 0,
     )

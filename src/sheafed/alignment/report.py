@@ -14,9 +14,10 @@ class EdgeFit:
     tail: str
     d_head: int
     d_tail: int
-    misalignment: float
+    misalignment: float | None
     """Of the white pilots that the map was fitted to (see `sheafed.linalg.misalignment`): 0
-    aligned, 1 unrelated. With few pilots it is small whatever the encoders do."""
+    aligned, 1 unrelated. With few pilots it is small whatever the encoders do. None if the ends
+    have too few pilots in common; their isometry is then that of a joint map."""
     rank: int
     """Of the cross-covariance; the map is determined when it equals `d_tail`."""
     gap: float
@@ -39,20 +40,27 @@ class PairFit:
     kind: str
     strength: dict[str, float]
     """The options that held-out pilots chose, such as the shrinkage."""
-    residual: float
+    pilots: int
+    """That the two have in common. If they are too few to judge a map, all figures are None."""
+    residual: float | None
     """Mean square error in the receiver's standard units: 0 exact, 1 no better than its mean."""
-    residual_spread: float
+    residual_spread: float | None
     """Its standard deviation over the folds."""
-    top1: float
+    top1: float | None
     """How often, among the latents of its fold, the nearest one is that of the same pilot."""
-    reciprocal_rank: float
+    reciprocal_rank: float | None
     """The mean of 1 / rank of the right pilot in that order."""
     fold_size: int
     """How many pilots are searched: the fewer, the easier."""
 
-    def quality(self, goal: Goal) -> float:
-        """Return a number from 0 to 1: the explained share of variance, or the reciprocal rank."""
-        return min(1.0, max(0.0, 1 - self.residual)) if goal == "read" else self.reciprocal_rank
+    def quality(self, goal: Goal) -> float | None:
+        """Return a number from 0 to 1: the explained share of variance, or the reciprocal rank.
+
+        None if no common pilots could judge the map.
+        """
+        if self.residual is None or goal == "match":
+            return self.reciprocal_rank
+        return min(1.0, max(0.0, 1 - self.residual))
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,13 @@ class AlignmentReport:
     cycles: tuple[Holonomy, ...]
 
     def below(self, quality: float) -> tuple[PairFit, ...]:
-        """Return the pairs whose held-out quality is below a number from 0 to 1, worst first."""
-        poor = (pair for pair in self.pairs if pair.quality(self.goal) < quality)
-        return tuple(sorted(poor, key=lambda pair: pair.quality(self.goal)))
+        """Return the pairs whose held-out quality is not known to reach a number from 0 to 1.
+
+        Worst first, before all those that could not be judged.
+        """
+        poor = []
+        for pair in self.pairs:
+            found = pair.quality(self.goal)
+            if found is None or found < quality:
+                poor.append((-1.0 if found is None else found, pair))
+        return tuple(pair for _, pair in sorted(poor, key=lambda entry: entry[0]))

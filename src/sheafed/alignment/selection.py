@@ -110,10 +110,13 @@ def without(z: Tensor, held: Tensor) -> Tensor:
 
 def varying_support(name: str, x: Tensor) -> Support:
     """Return the support of an agent's latents, or raise if they are all alike."""
-    found = support(x)
+    return check_varies(name, support(x))
+
+
+def check_varies(name: str, found: Support) -> Support:
     if not found.rank:
         try:
-            check_variance(x.shape[-1], x.shape[-1])
+            check_variance(len(found.mean), len(found.mean))
         except SingularCovarianceError as problem:
             raise SingularCovarianceError(f"latents of {name!r}: {problem}") from problem
     return found
@@ -128,16 +131,28 @@ def check_goal(goal: Goal) -> Goal:
 def choose(
     kinds: Sequence[KindT], whole: SharedPilots, parts: Sequence[Fold], goal: Goal
 ) -> Choice[KindT]:
-    """Return the candidate with the least loss on held-out pilots, fitted to all of them.
+    """Return the candidate with the least loss on held-out pilots, fitted to all of them."""
+    check_goal(goal)
+    options = [option for kind in kinds for option in kind.candidates(whole)]
+    judged = judge(options, whole, parts, goal)
+    return settle(options[best_option(options, judged, goal)], whole, parts)
+
+
+def judge(
+    options: Sequence[Candidate], whole: SharedPilots, parts: Sequence[Fold], goal: Goal
+) -> list[HeldOut]:
+    """Return what held-out pilots say about each candidate, as far as the goal needs it."""
+    spread = whole.receiver.support.spread
+    return [_judge(option, parts, spread, retrieved=goal == "match") for option in options]
+
+
+def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: Goal) -> int:
+    """Return the number of the candidate with the least loss.
 
     An isometry is kept unless another kind is better by more than the standard error of the
     difference over the folds.
     """
-    check_goal(goal)
-    options = [option for kind in kinds for option in kind.candidates(whole)]
-    spread = whole.receiver.support.spread
-    judged = [_judge(option, parts, spread, retrieved=goal == "match") for option in options]
-    losses = [_losses(held_out, goal) for held_out in judged]
+    losses = [losses_of(held_out, goal) for held_out in judged]
 
     def loss(number: int) -> tuple[float, float]:
         # Where every candidate finds all pilots, the residual decides.
@@ -150,8 +165,13 @@ def choose(
         behind = tuple(a - b for a, b in zip(losses[isometry], losses[best], strict=True))
         if mean(behind) <= TIE + deviation(behind) / math.sqrt(len(behind)):
             best = isometry
-    settled = options[best].settled(whole)
-    held_out = _judge(options[best], parts, spread, retrieved=True)
+    return best
+
+
+def settle(option: KindT, whole: SharedPilots, parts: Sequence[Fold]) -> Choice[KindT]:
+    """Fit a candidate to all pilots; without folds it has no held-out figures."""
+    settled = option.settled(whole)
+    held_out = _judge(option, parts, whole.receiver.support.spread, retrieved=True)
     return Choice(settled, settled.solve(whole).affine(), held_out)
 
 
@@ -169,7 +189,7 @@ def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor, *, retrieve
     return HeldOut(tuple(residuals), tuple(top1), tuple(reciprocal_ranks))
 
 
-def _losses(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
+def losses_of(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
     if goal == "read":
         return held_out.residuals
     return tuple(1 - rank for rank in held_out.reciprocal_ranks)

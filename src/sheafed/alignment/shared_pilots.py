@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from sheafed.alignment.affine_map import AffineMap
 from sheafed.linalg.canonical import CanonicalDirections, canonical_directions
 from sheafed.linalg.ridge import best_penalty, ranked_directions, ridge
 from sheafed.linalg.support import Support, support
+
+if TYPE_CHECKING:
+    from sheafed.alignment.joint import JointPilots
 
 # Multiples of the mean square of the sender's singular values.
 PENALTIES = tuple(float(10**power) for power in np.arange(-6, 3.5, 0.5))
@@ -59,12 +63,14 @@ class SharedPilots:
         references: the supports on which an isometry whitens, where they are not those of the
             pilots.
         mate: the same pilots in the other direction, to share decompositions with.
+        joint: the pilots of all agents, the sender's and the receiver's name, for joint maps.
     """
 
     sender: PilotLatents
     receiver: PilotLatents
     references: tuple[Support, Support] | None = None
     mate: SharedPilots | None = None
+    joint: tuple[JointPilots, str, str] | None = None
     _directions: dict[tuple[float, bool], CanonicalDirections] = field(default_factory=dict)
     _ranked: dict[float, Tensor] = field(default_factory=dict)
     _whiteners: dict[tuple[float, bool], Tensor] = field(default_factory=dict)
@@ -72,7 +78,8 @@ class SharedPilots:
     def reversed(self) -> SharedPilots:
         """Return the same pilots from the receiver to the sender."""
         references = None if self.references is None else self.references[::-1]
-        return SharedPilots(self.receiver, self.sender, references, mate=self)
+        joint = None if self.joint is None else (self.joint[0], self.joint[2], self.joint[1])
+        return SharedPilots(self.receiver, self.sender, references, mate=self, joint=joint)
 
     @property
     def supports(self) -> tuple[Support, Support]:

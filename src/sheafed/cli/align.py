@@ -29,7 +29,11 @@ SHOWN_CYCLES = 10
 
 def align(
     latents: Annotated[
-        list[str], typer.Argument(help="NAME=FILE.npy, one per agent: latents (K, d) of the pilots")
+        list[str],
+        typer.Argument(
+            help="NAME=FILE.npy, one per agent: latents (K, d) of the pilots, with rows of NaN "
+            "where an agent lacks a pilot"
+        ),
     ],
     out: Annotated[Path, typer.Option(help="directory for the alignment")],
     edge: Annotated[
@@ -47,11 +51,15 @@ def align(
     ] = "auto",
     maps: Annotated[
         str,
-        typer.Option(help=f"kind of map: auto (by held-out pilots), {', '.join(KINDS)}"),
+        typer.Option(help=f"kind of map: auto (by held-out pilots), {', '.join(KINDS)}, joint"),
     ] = "auto",
     goal: Annotated[
         str, typer.Option(help="what maps are chosen for: read (by heads) or match (by the cosine)")
     ] = "read",
+    joint: Annotated[
+        bool,
+        typer.Option("--joint", help="let maps through the common space of all agents compete"),
+    ] = False,
     gate: Annotated[
         float | None,
         typer.Option(
@@ -73,6 +81,7 @@ def align(
             private=None if private is None else _read_named(private),
             maps=cast("Maps", maps),  # checked there, as every name is
             goal=cast("Goal", goal),
+            joint=joint,
         )
     report = fitted.report()
     _print_report(report, Console())
@@ -123,7 +132,9 @@ def _send_file(link: alignment.AffineMap, given: NDArray[Any], path: Path) -> tu
 def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
     poor = report.below(gate)
     if poor:
-        named = ", ".join(f"{p.sender} -> {p.receiver} {p.quality(report.goal):.3f}" for p in poor)
+        named = ", ".join(
+            f"{p.sender} -> {p.receiver} {_shown(p.quality(report.goal))}" for p in poor
+        )
         raise AlignmentQualityError(
             f"the held-out quality of {len(poor)} of {len(report.pairs)} pairs is below --gate "
             f"{gate}: {named}; nothing was written; use more pilots, or other encoders"
@@ -136,9 +147,10 @@ def _print_report(report: alignment.AlignmentReport, console: Console) -> None:
 
 
 def _pairs_table(report: alignment.AlignmentReport) -> Table:
-    size = report.pairs[0].fold_size
+    sizes = sorted({pair.fold_size for pair in report.pairs if pair.fold_size})
+    among = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
     pairs = _table(
-        f"Maps on held-out pilots (matching: among {size}), for goal {report.goal}",
+        f"Maps on held-out pilots (matching: among {among}), for goal {report.goal}",
         ("from", "to", "map"),
         ("residual", "top-1", "reciprocal rank", "quality"),
     )
@@ -147,12 +159,17 @@ def _pairs_table(report: alignment.AlignmentReport) -> Table:
             pair.sender,
             pair.receiver,
             " ".join([pair.kind, *(f"{key} {value:.3g}" for key, value in pair.strength.items())]),
-            f"{pair.residual:.4f} ± {pair.residual_spread:.4f}",
-            f"{pair.top1:.3f}",
-            f"{pair.reciprocal_rank:.3f}",
-            f"{pair.quality(report.goal):.3f}",
+            _shown(pair.residual, 4)
+            + ("" if pair.residual_spread is None else f" ± {pair.residual_spread:.4f}"),
+            _shown(pair.top1),
+            _shown(pair.reciprocal_rank),
+            _shown(pair.quality(report.goal)),
         )
     return pairs
+
+
+def _shown(figure: float | None, digits: int = 3) -> str:
+    return "not judged" if figure is None else f"{figure:.{digits}f}"
 
 
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -175,7 +192,7 @@ def _print_sheaf(report: alignment.AlignmentReport, console: Console) -> None:
             fit.tail,
             fit.head,
             f"{fit.d_tail} -> {fit.d_head}",
-            f"{fit.misalignment:.4f}",
+            _shown(fit.misalignment, 4),
             f"{fit.rank}/{fit.d_tail}",
             f"{fit.gap:.1e}",
             str(fit.undetermined_dimension or "-"),
