@@ -1,10 +1,12 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from sheafed.alignment.held_out import deviation, folds, mean, residual, retrieval
+from sheafed.alignment.held_out import deviation, first_of, folds, mean, ranks, residual
 from sheafed.errors import EmptyInputError
 
 
@@ -33,22 +35,33 @@ def test_the_residual_is_the_unexplained_share_of_variance():
     assert found == pytest.approx(1 - r2_score(own[:, kept], read[:, kept]))
 
 
-def test_retrieval_by_sorting_cosines():
+def test_ranks_by_sorting_cosines():
     rng = np.random.default_rng(1)
-    own = rng.standard_normal((40, 6)) + 5
+    own = rng.standard_normal((40, 6))
     read = own + rng.standard_normal((40, 6))
-    centre = own.mean(0)
-    order = np.argsort(-cosine_similarity(read - centre, own - centre), axis=1)
-    ranks = 1 + np.array([list(row).index(k) for k, row in enumerate(order)])
-    top1, reciprocal = retrieval(*map(torch.as_tensor, (read, own, centre)))
-    assert 0.2 < top1 < 0.9
-    assert top1 == pytest.approx((ranks == 1).mean())
-    assert reciprocal == pytest.approx((1 / ranks).mean())
+    order = np.argsort(-cosine_similarity(read, own), axis=1)
+    expected = 1 + np.array([list(row).index(k) for k, row in enumerate(order)])
+    assert 0.2 < (expected == 1).mean() < 0.9
+    assert ranks(*map(torch.as_tensor, (read, own))).tolist() == expected.tolist()
 
 
 def test_a_constant_answer_finds_nothing():
-    own = torch.eye(3, dtype=torch.float64)
-    assert retrieval(torch.zeros(3, 3, dtype=torch.float64), own, torch.zeros(3)) == (0.0, 0.5)
+    found = ranks(torch.zeros(3, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64))
+    assert found.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("number", [2, 4, 9])
+def test_the_first_of_a_few_by_all_choices_of_the_others(number):
+    found = torch.tensor([1.0, 2.0, 3.0, 5.0, 6.0, 6.0])
+    rows = len(found)
+    wins = [
+        not any(nearer)
+        for rank in found.int().tolist()
+        for nearer in combinations(
+            [True] * (rank - 1) + [False] * (rows - rank), min(number, rows) - 1
+        )
+    ]
+    assert first_of(number, found) == pytest.approx(np.mean(wins))
 
 
 def test_mean_and_deviation_of_a_sample():

@@ -9,6 +9,7 @@ from sheafed.alignment.kinds import (
     LeastSquaresMap,
     LowRankMap,
     ProcrustesMap,
+    RescaledRidgeMap,
     RidgeMap,
     fit_map,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "LowRankMap",
     "PairFit",
     "ProcrustesMap",
+    "RescaledRidgeMap",
     "RidgeMap",
     "align",
     "fit_map",

@@ -18,15 +18,22 @@ FEWEST_PILOTS = 4
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What folds of held-out pilots say about a map, fold by fold."""
+    """What folds of held-out pilots say about a map, fold by fold.
+
+    A pilot is searched by the cosine among the receiver's own latents of its fold.
+    """
 
     residuals: tuple[float, ...]
     """The mean square error in the receiver's standard units: 0 exact, 1 no better than its mean.
     """
     top1: tuple[float, ...]
-    """How often the nearest of the fold's own latents, by the cosine, is that of the same pilot."""
+    """How often the nearest latent is that of the same pilot."""
     reciprocal_ranks: tuple[float, ...]
-    """The mean of 1 / rank of the right pilot in that order."""
+    """The mean of 1 / rank of the right pilot."""
+    standard_reciprocal_ranks: tuple[float, ...]
+    """The same in the receiver's standard units, as a head sees latents that it standardises."""
+    first_of_ten: tuple[float, ...]
+    """How often the right pilot is the nearest of ten: it and nine random ones."""
 
 
 def folds(pilots: int, groups: Tensor | None = None) -> list[Tensor]:
@@ -65,22 +72,41 @@ def residual(read: Tensor, own: Tensor, spread: Tensor) -> float:
     return float(errors) ** 2 / (len(own) * max(1, int((spread > 0).sum())))
 
 
-def retrieval(read: Tensor, own: Tensor, centre: Tensor) -> tuple[float, float]:
-    """Return how often the right pilot is the nearest, and the mean of 1 / its rank.
+def ranks(read: Tensor, own: Tensor) -> Tensor:
+    """Return the rank `(n,)` of the right row for each query, from 1, by the cosine.
 
-    >>> retrieval(torch.eye(2), torch.eye(2), centre=torch.zeros(2))
-    (1.0, 1.0)
+    >>> ranks(torch.eye(2), torch.tensor([[0.0, 1.0], [1.0, 0.5]]))
+    tensor([2., 2.])
 
     Args:
-        read: `(n, d)`, queries.
-        own: `(n, d)`, what is searched; row i is the answer to query i.
-        centre: `(d,)`, subtracted before cosines are taken. Equal cosines share their ranks.
+        read: `(n, d)`, queries, centred.
+        own: `(n, d)`, what is searched, centred; row i is the answer to query i. Equal cosines
+            share their ranks.
     """
-    a, b = (torch.nn.functional.normalize(z - centre, dim=-1, eps=1e-300) for z in (read, own))
+    a, b = (torch.nn.functional.normalize(z, dim=-1, eps=1e-300) for z in (read, own))
     cosines = a @ b.mT
     right = cosines.diagonal()[:, None]
-    ranks = (cosines > right).sum(1) + ((cosines == right).sum(1) + 1) / 2
-    return float((ranks <= 1).double().mean()), float((1 / ranks).mean())
+    return (cosines > right).sum(1) + ((cosines == right).sum(1) + 1) / 2
+
+
+def first_of(number: int, found: Tensor) -> float:
+    r"""Return how often the right row is the nearest of `number` rows, the others random ones.
+
+    The mean over all choices of the others: with rank r among n rows, $n - r$ are farther, and
+    $\binom{n-r}{m-1} / \binom{n-1}{m-1}$ of the choices have only such. It does not depend on how
+    many rows are searched, as the share of first ranks does.
+
+    >>> first_of(2, torch.tensor([1.0, 2.0, 3.0]))
+    0.5
+
+    Args:
+        number: m, at least 2; if there are fewer rows, all of them.
+        found: ranks `(n,)` among n rows.
+    """
+    n = len(found)
+    others = torch.arange(min(number, n) - 1, dtype=torch.float64)
+    farther = (n - found)[:, None].double()
+    return float(((farther - others) / (n - 1 - others)).clamp_min(0).prod(1).mean())
 
 
 def mean(values: tuple[float, ...]) -> float:

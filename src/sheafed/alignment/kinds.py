@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Literal, Self
 
+import torch
+
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.alignment.arrays import Array
 from sheafed.alignment.selection import Choice, Goal, choose_for
@@ -20,19 +22,22 @@ from sheafed.linalg.checks import check_fraction, check_int
 from sheafed.linalg.whitening import Shrinkage
 
 Auto = Literal["auto"]
-KindName = Literal["procrustes", "ridge", "affine", "low-rank", "canonical", "joint"]
+KindName = Literal[
+    "procrustes", "ridge", "rescaled-ridge", "affine", "low-rank", "canonical", "joint"
+]
 Maps = KindName | Auto
 
 SHRINKAGES = (0.0, 0.1, 0.5, 0.9, 1.0)
 POWERS = (0.5, 1.0)
 SHARES_OF_RANK = (0.125, 0.25, 0.5)
+TINY = torch.finfo(torch.float64).tiny
 
 
 class Kind(ABC):
     """A kind of map with its options."""
 
     name: ClassVar[KindName]
-    isometric: ClassVar[bool] = False
+    preferred: ClassVar[bool] = False
 
     def fit(self, x: Array, y: Array, goal: Goal = "read") -> AffineMap:
         """Fit a map from a sender's latents `(K, d_x)` of pilots to a receiver's `(K, d_y)`.
@@ -71,7 +76,6 @@ class ProcrustesMap(Kind):
 
     shrinkage: Shrinkage = "auto"
     name: ClassVar[KindName] = "procrustes"
-    isometric: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_shrinkage(self.shrinkage)
@@ -141,6 +145,35 @@ class RidgeMap(Kind):
 
 
 @dataclass(frozen=True)
+class RescaledRidgeMap(Kind):
+    """Ridge regression, then every principal direction of the receiver gets back its variance.
+
+    Ridge alone draws latents towards their mean, most where they are hard to predict. A head or a
+    cosine compares directions with each other, and reads better what has the spread it knows.
+
+    Args:
+        penalty: as for `RidgeMap`.
+    """
+
+    penalty: float | Auto = "auto"
+    name: ClassVar[KindName] = "rescaled-ridge"
+    preferred: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_penalty(self.penalty)
+
+    def settled(self, pilots: SharedPilots) -> Self:
+        return replace(self, penalty=_penalty(self.penalty, pilots))
+
+    def solve(self, pilots: SharedPilots) -> SupportMap:
+        weights = pilots.ridge(_penalty(self.penalty, pilots))
+        predicted = (pilots.sender.squares @ weights.square()).sqrt()
+        own = pilots.receiver.squares.sqrt()
+        gains = torch.where(predicted > 0, own / predicted.clamp_min(TINY), 0.0)
+        return SupportMap(pilots.sender.support, (weights * gains,), pilots.receiver.support)
+
+
+@dataclass(frozen=True)
 class LeastSquaresMap(Kind):
     """Least squares on the support of the sender's latents: of all minimisers the smallest."""
 
@@ -187,7 +220,11 @@ class LowRankMap(Kind):
 
 
 KINDS: dict[KindName, type[Kind]] = {
-    kind.name: kind for kind in (ProcrustesMap, RidgeMap, LeastSquaresMap, LowRankMap, CanonicalMap)
+    kind.name: kind
+    for kind in (
+        *(ProcrustesMap, RidgeMap, RescaledRidgeMap),
+        *(LeastSquaresMap, LowRankMap, CanonicalMap),
+    )
 }
 
 

@@ -76,7 +76,7 @@ def choose_maps(
             pairwise = [option for kind in kinds for option in kind.candidates(way.whole)]
             common = JointMap().candidates(way.whole) if joint else []
             options: list[Kind] = [*pairwise, *common]
-            judged = judge(options, way.whole, way.parts, goal)
+            judged = judge(options, way.whole, way.parts)
             for option, found in zip(common, judged[len(pairwise) :], strict=True):
                 joint_losses.setdefault(option, []).append(mean(losses_of(found, goal)))
             best = options[best_option(options, judged, goal)]
@@ -169,5 +169,6 @@ def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:
         residual_spread=deviation(found.residuals) if judged else None,
         top1=mean(found.top1) if judged else None,
         reciprocal_rank=mean(found.reciprocal_ranks) if judged else None,
+        first_of_ten=mean(found.first_of_ten) if judged else None,
         fold_size=pilots // len(found.residuals) if judged else 0,
     )

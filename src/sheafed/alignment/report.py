@@ -50,17 +50,18 @@ class PairFit:
     """How often, among the latents of its fold, the nearest one is that of the same pilot."""
     reciprocal_rank: float | None
     """The mean of 1 / rank of the right pilot in that order."""
+    first_of_ten: float | None
+    """How often the right pilot is the nearest of ten, the others being random: whatever the number
+    of pilots, 1 is certain and 0.1 is chance."""
     fold_size: int
     """How many pilots are searched: the fewer, the easier."""
 
     def quality(self, goal: Goal) -> float | None:
-        """Return a number from 0 to 1: the explained share of variance, or the reciprocal rank.
+        """Return a number from 0 to 1: to read `first_of_ten`, to match the reciprocal rank.
 
         None if no common pilots could judge the map.
         """
-        if self.residual is None or goal == "match":
-            return self.reciprocal_rank
-        return min(1.0, max(0.0, 1 - self.residual))
+        return self.first_of_ten if goal == "read" else self.reciprocal_rank
 
 
 @dataclass(frozen=True)

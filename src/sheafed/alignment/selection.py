@@ -12,22 +12,38 @@ from torch import Tensor
 
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.alignment.arrays import Array, as_pilots
-from sheafed.alignment.held_out import HeldOut, deviation, folds, mean, residual, retrieval
-from sheafed.alignment.shared_pilots import PilotLatents, SharedPilots, SupportMap, encoded
+from sheafed.alignment.held_out import (
+    HeldOut,
+    deviation,
+    first_of,
+    folds,
+    mean,
+    ranks,
+    residual,
+)
+from sheafed.alignment.shared_pilots import (
+    PilotLatents,
+    SharedPilots,
+    SupportMap,
+    encoded,
+    standard_units,
+)
 from sheafed.errors import InputError, ShapeError, SingularCovarianceError
 from sheafed.linalg.support import Support, support
 from sheafed.linalg.whitening import check_variance
 
 Goal = Literal["read", "match"]
 
-# Shares of variance that differ by less are rounding of the latents.
+# Losses that differ by less are rounding of the latents.
 TIE = 1e-6
+TEN = 10
 
 
 class Candidate(Protocol):
     """A kind of map with its options (`sheafed.alignment.kinds`)."""
 
-    isometric: ClassVar[bool]
+    preferred: ClassVar[bool]
+    """Whether it is taken where another is not clearly better."""
 
     def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
         """Return the options to compare on held-out pilots."""
@@ -134,23 +150,26 @@ def choose(
     """Return the candidate with the least loss on held-out pilots, fitted to all of them."""
     check_goal(goal)
     options = [option for kind in kinds for option in kind.candidates(whole)]
-    judged = judge(options, whole, parts, goal)
+    judged = judge(options, whole, parts)
     return settle(options[best_option(options, judged, goal)], whole, parts)
 
 
 def judge(
-    options: Sequence[Candidate], whole: SharedPilots, parts: Sequence[Fold], goal: Goal
+    options: Sequence[Candidate], whole: SharedPilots, parts: Sequence[Fold]
 ) -> list[HeldOut]:
-    """Return what held-out pilots say about each candidate, as far as the goal needs it."""
-    spread = whole.receiver.support.spread
-    return [_judge(option, parts, spread, retrieved=goal == "match") for option in options]
+    """Return what held-out pilots say about each candidate."""
+    return [_judge(option, parts, whole.receiver.support.spread) for option in options]
 
 
 def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: Goal) -> int:
     """Return the number of the candidate with the least loss.
 
-    An isometry is kept unless another kind is better by more than the standard error of the
-    difference over the folds.
+    The loss is one minus the reciprocal rank of the right pilot. To read it is the mean of that
+    by the cosine and by the cosine in standard units. The square error would be no guide: its
+    minimum draws latents towards their mean, where heads confuse classes.
+
+    A preferred kind is taken unless another is better by more than the standard error of the
+    difference over the folds; where both find all pilots, the residual decides.
     """
     losses = [losses_of(held_out, goal) for held_out in judged]
 
@@ -159,37 +178,44 @@ def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: G
         return mean(losses[number]), mean(judged[number].residuals)
 
     best = min(range(len(options)), key=loss)
-    isometries = [number for number, option in enumerate(options) if option.isometric]
-    if isometries:
-        isometry = min(isometries, key=loss)
-        behind = tuple(a - b for a, b in zip(losses[isometry], losses[best], strict=True))
-        if mean(behind) <= TIE + deviation(behind) / math.sqrt(len(behind)):
-            best = isometry
+    preferred = [number for number, option in enumerate(options) if option.preferred]
+    if preferred:
+        first = min(preferred, key=loss)
+        behind = tuple(a - b for a, b in zip(losses[first], losses[best], strict=True))
+        if TIE < mean(behind) <= deviation(behind) / math.sqrt(len(behind)):
+            best = first
     return best
 
 
 def settle(option: KindT, whole: SharedPilots, parts: Sequence[Fold]) -> Choice[KindT]:
     """Fit a candidate to all pilots; without folds it has no held-out figures."""
     settled = option.settled(whole)
-    held_out = _judge(option, parts, whole.receiver.support.spread, retrieved=True)
+    held_out = _judge(option, parts, whole.receiver.support.spread)
     return Choice(settled, settled.solve(whole).affine(), held_out)
 
 
-def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor, *, retrieved: bool) -> HeldOut:
-    """Fit to each fold and judge; where matching decides nothing, it is left out."""
-    residuals, top1, reciprocal_ranks = [], [], []
+def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor) -> HeldOut:
+    units = standard_units(spread)
+    columns = []
     for part in parts:
-        y = part.y.double()
+        y, centre = part.y.double(), part.fitted.receiver.support.mean
         read = part.read(option.solve(part.fitted))
-        residuals.append(residual(read, y, spread))
-        if retrieved:
-            first, reciprocal = retrieval(read, y, centre=part.fitted.receiver.support.mean)
-            top1.append(first)
-            reciprocal_ranks.append(reciprocal)
-    return HeldOut(tuple(residuals), tuple(top1), tuple(reciprocal_ranks))
+        found = ranks(read - centre, y - centre)
+        standard = ranks((read - centre) * units, (y - centre) * units)
+        columns.append(
+            (
+                residual(read, y, spread),
+                float((found <= 1).double().mean()),
+                float((1 / found).mean()),
+                float((1 / standard).mean()),
+                first_of(TEN, found),
+            )
+        )
+    return HeldOut(*(zip(*columns, strict=True) if columns else [()] * 5))
 
 
 def losses_of(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
-    if goal == "read":
-        return held_out.residuals
-    return tuple(1 - rank for rank in held_out.reciprocal_ranks)
+    found = zip(held_out.reciprocal_ranks, held_out.standard_reciprocal_ranks, strict=True)
+    if goal == "match":
+        return tuple(1 - rank for rank, _ in found)
+    return tuple(1 - (rank + standard) / 2 for rank, standard in found)
