@@ -63,8 +63,9 @@ def align(
     gate: Annotated[
         float | None,
         typer.Option(
-            help="fail, and write nothing, if the held-out quality of a pair (read: explained "
-            "share of variance; match: mean reciprocal rank) is below this number in [0, 1]"
+            help="fail, and write nothing, if the held-out quality of a pair (read: how often the "
+            "right pilot is the nearest of ten; match: mean reciprocal rank) is below this number "
+            "in [0, 1]"
         ),
     ] = None,
 ) -> None:
@@ -152,7 +153,7 @@ def _pairs_table(report: alignment.AlignmentReport) -> Table:
     pairs = _table(
         f"Maps on held-out pilots (matching: among {among}), for goal {report.goal}",
         ("from", "to", "map"),
-        ("residual", "top-1", "reciprocal rank", "quality"),
+        ("residual", "top-1", "reciprocal rank", "first of ten", "verdict"),
     )
     for pair in report.pairs:
         pairs.add_row(
@@ -163,7 +164,8 @@ def _pairs_table(report: alignment.AlignmentReport) -> Table:
             + ("" if pair.residual_spread is None else f" ± {pair.residual_spread:.4f}"),
             _shown(pair.top1),
             _shown(pair.reciprocal_rank),
-            _shown(pair.quality(report.goal)),
+            _shown(pair.first_of_ten),
+            pair.verdict,
         )
     return pairs
 

@@ -1,0 +1,268 @@
+"""Maps between pretrained text encoders: ours beside those of other packages, on the same pilots.
+
+    pip install '.[text]' isotrieve==0.4.0 latentis==0.0.8
+    python benchmarks/map_comparison.py --out out/maps
+
+Each line of `results.jsonl` is one directed pair of encoders, number of pilots, method and seed,
+which draws pilots, corpus and test texts. Lines that are there are not computed again. Seed 0 was used to
+design the maps, so it is not reported. Packages that are not installed are named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from itertools import permutations
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cross_decomposition import CCA
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sheafed.alignment import fit_map
+from sheafed.datasets import load_texts, subset
+from sheafed.text_encoders import encode_cached
+
+Rows = NDArray[np.float32]
+Map = Callable[[Rows], Rows]
+Fit = Callable[[Rows, Rows], Map]
+
+ENCODERS = ("wordllama-256", "minilm-l6", "use-multilingual", "mpnet-base")
+DATA, SAMPLES = "20newsgroups", 6000
+PACKAGES = {"latentis": "latentis==0.0.8", "isotrieve": "isotrieve==0.4.0"}
+KEYS = ("seed", "sender", "receiver", "pilots", "method")
+HEADS, CORPUS, TEST = 1500, 2400, 600  # heads are trained on the first texts of the corpus
+NEIGHBOURS = 10
+COLUMNS = ("read", "read, standardised", "top-1", "recall@10", "seconds")
+
+
+def ours(goal: str) -> Fit:
+    return lambda x, y: fit_map(x, y, goal=goal).map.transform  # type: ignore[arg-type]
+
+
+def sklearn_ridge(x: Rows, y: Rows) -> Map:
+    return RidgeCV(np.logspace(-4, 3, 15)).fit(x, y).predict
+
+
+def sklearn_cca(x: Rows, y: Rows) -> Map:
+    components = min(64, *x.shape, *y.shape)
+    return CCA(components, max_iter=200).fit(x, y).predict
+
+
+def latentis_procrustes(x: Rows, y: Rows) -> Map:
+    from latentis.transform.translate.aligner import Procrustes
+
+    return _latentis(Procrustes(), x, y)
+
+
+def latentis_affine(x: Rows, y: Rows) -> Map:
+    from latentis.transform.base import StandardScaling
+    from latentis.transform.translate.aligner import SGDAffineAligner, Translator
+
+    aligner = SGDAffineAligner(num_steps=300, lr=1e-3, random_seed=0)
+    translator = Translator(aligner, x_transform=StandardScaling(), y_transform=StandardScaling())
+    return _latentis(translator, x, y)
+
+
+def latentis_least_squares(x: Rows, y: Rows) -> Map:
+    from latentis.transform.base import StandardScaling
+    from latentis.transform.translate.aligner import MatrixAligner, Translator
+    from latentis.transform.translate.functional import lstsq_align_state
+
+    aligner = MatrixAligner("lstsq", lstsq_align_state)
+    translator = Translator(aligner, x_transform=StandardScaling(), y_transform=StandardScaling())
+    return _latentis(translator, x, y)
+
+
+def _latentis(translator: Any, x: Rows, y: Rows) -> Map:
+    translator.fit(torch.from_numpy(x), torch.from_numpy(y))
+
+    def transform(z: Rows) -> Rows:
+        with torch.no_grad():
+            return translator.transform(torch.from_numpy(z))[0].numpy()
+
+    return transform
+
+
+def isotrieve(name: str) -> Fit:
+    def fit(x: Rows, y: Rows) -> Map:
+        from isotrieve import mapping
+
+        return getattr(mapping, name)().fit(x, y).transform
+
+    return fit
+
+
+METHODS: dict[str, Fit] = {
+    "sheafed, goal read": ours("read"),
+    "sheafed, goal match": ours("match"),
+    "scikit-learn RidgeCV": sklearn_ridge,
+    "scikit-learn CCA": sklearn_cca,
+    "latentis Procrustes": latentis_procrustes,
+    "latentis affine (SGD)": latentis_affine,
+    "latentis least squares": latentis_least_squares,
+    "isotrieve ridge": isotrieve("RidgeMapping"),
+    "isotrieve low-rank": isotrieve("LowRankAffineMapping"),
+    "isotrieve MLP": isotrieve("ResidualMLPMapping"),
+}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts in the latents of a sender and of a receiver, drawn by a seed."""
+
+    sender: Rows
+    receiver: Rows
+    labels: NDArray[Any]
+    seed: int
+
+    @cached_property
+    def order(self) -> NDArray[Any]:
+        return np.random.default_rng(self.seed).permutation(len(self.labels))
+
+    def pilots(self, number: int) -> tuple[Rows, Rows]:
+        if number + CORPUS + TEST > len(self.labels):
+            raise SystemExit(f"{len(self.labels)} texts are too few for {number} pilots")
+        return self._rows(self.order[:number])
+
+    @cached_property
+    def corpus(self) -> tuple[Rows, Rows]:
+        return self._rows(self.order[-CORPUS - TEST : -TEST])
+
+    @cached_property
+    def test(self) -> tuple[Rows, Rows]:
+        return self._rows(self.order[-TEST:])
+
+    @property
+    def test_labels(self) -> NDArray[Any]:
+        return self.labels[self.order[-TEST:]]
+
+    @cached_property
+    def heads(self) -> dict[str, Any]:
+        """The receiver's classifiers."""
+        known = self.order[-CORPUS - TEST :][:HEADS]
+        made = {
+            "read": LogisticRegression(max_iter=1000),
+            "read, standardised": make_pipeline(
+                StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)
+            ),
+        }
+        return {name: h.fit(self.receiver[known], self.labels[known]) for name, h in made.items()}
+
+    def _rows(self, numbers: NDArray[Any]) -> tuple[Rows, Rows]:
+        return self.sender[numbers], self.receiver[numbers]
+
+
+def measure(fit: Fit, texts: Texts, pilots: int) -> dict[str, float]:
+    """Fit a map to pilots and judge it by texts that it was not fitted to."""
+    x, y = texts.pilots(pilots)
+    start = time.process_time()
+    transform = fit(x, y)
+    seconds = time.process_time() - start
+    received = np.asarray(transform(texts.test[0]))
+    index = np.asarray(transform(texts.corpus[0]))
+    return {
+        **{name: head.score(received, texts.test_labels) for name, head in texts.heads.items()},
+        "top-1": top1(received, texts.test[1], y.mean(0)),
+        "recall@10": recall(index, texts.corpus[1], texts.test[1]),
+        "seconds": seconds,
+    }
+
+
+def top1(received: Rows, own: Rows, centre: Rows) -> float:
+    """How often the nearest of the receiver's own latents is that of the same text."""
+    similarity = unit(received - centre) @ unit(own - centre).T
+    return float(np.mean(similarity.argmax(1) == np.arange(len(own))))
+
+
+def recall(index: Rows, native: Rows, queries: Rows) -> float:
+    """Which share of the texts nearest in a native index is found in a mapped one."""
+    q = unit(queries)
+    nearest, found = (
+        np.argsort(-(q @ unit(rows).T), axis=1)[:, :NEIGHBOURS] for rows in (native, index)
+    )
+    hits = [len(set(a) & set(b)) for a, b in zip(nearest, found, strict=True)]
+    return float(np.mean(hits)) / NEIGHBOURS
+
+
+def unit(rows: Rows) -> Rows:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12)
+
+
+def latents(encoders: Sequence[str]) -> tuple[dict[str, Rows], NDArray[Any]]:
+    """Return 6,000 texts in the latents of every encoder, and their labels."""
+    data = load_texts(DATA)
+    rows = subset(data.labels, SAMPLES)
+    texts = [data.texts[k] for k in rows]
+    return {e: encode_cached(e, texts).numpy() for e in encoders}, data.labels[rows].numpy()
+
+
+def installed() -> dict[str, Fit]:
+    """Return the methods whose packages are here, and name the others."""
+    absent = [package for package in PACKAGES if find_spec(package) is None]
+    for package in absent:
+        print(f"{package} is not installed and is left out; pip install {PACKAGES[package]}")
+    return {name: fit for name, fit in METHODS.items() if name.split()[0] not in absent}
+
+
+def table(results: Sequence[dict[str, Any]], pilots: int) -> str:
+    """Return the table of one number of pilots: means over pairs and seeds."""
+    lines = [f"| {pilots} pilots | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for method in METHODS:
+        own = [r for r in results if r["method"] == method and r["pilots"] == pilots]
+        if own:
+            cells = [mean(r[column] for r in own) for column in COLUMNS]
+            shown = [
+                f"{v:.2f}" if c == "seconds" else f"{v:.3f}"[1:]
+                for c, v in zip(COLUMNS, cells, strict=True)
+            ]
+            lines.append(f"| {method} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="directory of results.jsonl")
+    parser.add_argument("--pilots", default="100,300,1000,3000")
+    parser.add_argument("--seeds", default="1,2,3,4,5")
+    parser.add_argument("--encoders", default=",".join(ENCODERS))
+    options = parser.parse_args()
+    numbers, seeds = ([int(n) for n in text.split(",")] for text in (options.pilots, options.seeds))
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # other packages' convergence and deprecations
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "results.jsonl"
+    results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = {tuple(r[key] for key in KEYS) for r in results}
+    rows, labels = latents(options.encoders.split(","))
+    methods = installed()
+    for seed in seeds:
+        for sender, receiver in permutations(rows, 2):
+            texts = Texts(rows[sender], rows[receiver], labels, seed)
+            for pilots in numbers:
+                for method, fit in methods.items():
+                    key = (seed, sender, receiver, pilots, method)
+                    if key in done:
+                        continue
+                    found = dict(zip(KEYS, key, strict=True)) | measure(fit, texts, pilots)
+                    results.append(found)
+                    with path.open("a") as file:
+                        file.write(json.dumps(found) + "\n")
+    for pilots in numbers:
+        print(table(results, pilots), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
