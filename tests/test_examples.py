@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sheafed.config import read_experiment, run_experiment
+from sheafed.datasets import TextDataset
 from sheafed.evaluation import evaluate_locally
 from sheafed.privacy import attacks
 
@@ -86,6 +87,28 @@ def test_five_agents(load, tmp_path):
     last = networks["Sheaf-FRL with distillation"]
     assert run.history.evaluation == last.history.evaluation
     assert run.history.ledger.bytes_sent() == distilled
+
+
+def test_change_embedding_model(load, monkeypatch):
+    """With made texts and latents of two models: nothing is downloaded."""
+    module = load("change_embedding_model")
+    labels = torch.arange(6000) % 20
+    made = TextDataset("made", tuple(map(str, range(6000))), labels, tuple(map(str, range(20))))
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(6000, 12, generator=generator) + torch.eye(20, 12)[labels] * 4
+
+    def latents(encoder, texts):
+        return source[[int(text) for text in texts]] @ torch.randn(12, 12, generator=generator)
+
+    monkeypatch.setattr(module, "load_texts", lambda name: made)
+    monkeypatch.setattr(module, "encode_cached", latents)
+    _, (recall, mapped), (exact, native) = module.main(pilots=100).values()
+    assert exact == 1
+    assert native > 0.5
+    assert recall > 0.9
+    assert mapped == pytest.approx(native, abs=0.01)
+    with pytest.raises(SystemExit, match="below the gate"):
+        module.main(pilots=100, gate=1.1)
 
 
 def test_noisy_channels(load, tmp_path):
