@@ -1,11 +1,6 @@
 import json
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +13,8 @@ from sheafed.atomic_io import UNFINISHED
 from sheafed.checkpointing import checkpoint
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.errors import CheckpointError, TreeError
-from tests.helpers import pickling
-
-KILLS = 20
+from tests.helpers import pickling, warm_processes
+from tests.helpers.killed_writers import generation, kill_writers
 
 
 def small_tree() -> dict[str, Any]:
@@ -246,51 +240,10 @@ def test_continuing_equals_never_stopping(tmp_path: Path) -> None:
 # A writer that is killed
 
 
-def generation(number: int) -> dict[str, Any]:
-    shapes = [(300_000,), (200, 300), (7,)]
-    return {"number": number, "tensors": [torch.full(shape, float(number)) for shape in shapes]}
-
-
-def save_for_ever(path: Path, first: int, report: int) -> None:
-    for number in count(first):
-        save_checkpoint(path, generation(number))
-        os.write(report, f"{number}\n".encode())
-
-
-def kill_writers(path: Path) -> None:
-    """Fork writers of `path` and kill them at random moments; print what each kill left."""
-    torch.set_num_threads(1)
-    moments = random.Random(0)
-    saved = 0
-    save_checkpoint(path, generation(saved))
-    for _ in range(KILLS):
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            save_for_ever(path, saved + 1, write)
-        os.close(write)
-        time.sleep(moments.uniform(0.0, 0.06))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with os.fdopen(read) as reports:
-            reported = max([saved, *map(int, reports.read().split())])
-        tree = load_checkpoint(path)
-        saved = tree["number"]
-        values = {value for tensor in tree["tensors"] for value in tensor.unique().tolist()}
-        left = sorted(os.listdir(path.parent))
-        print(json.dumps({"reported": reported, "saved": saved, "values": [*values], "left": left}))
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_sigkill_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     path = tmp_path / "last.safetensors"
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # a fork copies one thread
-    environment = {**os.environ, **one_thread, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, str(path)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert run.returncode == 0, run.stderr
-    kills = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(kills) == KILLS
+    kills = warm_processes.call(kill_writers, path, 20)
     assert kills[-1]["saved"] > 0, "no writer lived long enough to save"
     for kill in kills:
         assert kill["saved"] in (kill["reported"], kill["reported"] + 1)
@@ -305,7 +258,3 @@ def test_an_unfinished_file_is_no_checkpoint(path: Path) -> None:
     unfinished.write_bytes(path.read_bytes()[:-1])
     refuses(unfinished, "damaged")
     assert load_checkpoint(path)["round"] == 7
-
-
-if __name__ == "__main__":
-    kill_writers(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Groups of real processes, forked where torch is loaded and warm. Driven by lines of JSON.
+"""Groups of real processes, forked where torch is loaded and warm.
 
 A job is `{"case", "federation", "out", "size", "options", "timeout", "fate", "hosts"}`: ranks train
 a federation of `federations.py`. A fate `[rank, step, signal]` is what a rank sends itself in a
@@ -8,15 +8,14 @@ it is null.
 """
 
 import ctypes
-import json
 import os
 import signal
-import sys
 import tempfile
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.distributed import FileStore
 
 from sheafed.agents.agent import Agent
@@ -93,9 +92,12 @@ def run_job(job: Job, place: Path) -> list[list[Any] | None]:
     return endpoints
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
+def serve(jobs: Connection) -> None:
+    """Run jobs and answer each, until no more can come."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     start("distillation", epochs=1)  # torch loads much of itself when it is first used
-    for line in sys.stdin:
-        with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(run_job(json.loads(line), Path(place))), flush=True)
+    with suppress(EOFError):
+        while True:
+            job = jobs.recv()
+            with tempfile.TemporaryDirectory() as place:
+                jobs.send(run_job(job, Path(place)))

@@ -1,4 +1,4 @@
-"""Ranks 1 and up of a Gloo group, driven over sockets: -m tests.helpers.gloo_rank STORE FD...
+"""Ranks 1 and up of a Gloo group, driven over sockets.
 
 Each rank is forked after torch is loaded and has one of the sockets. It reads lines
 `[command, arguments]` in JSON and answers each with `{"value", "error", "logs"}`. Bytes are base64,
@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 from typing import Any, TextIO
@@ -133,11 +132,10 @@ def serve(rank: Rank, lines: TextIO) -> None:
     rank.group.close()
 
 
-if __name__ == "__main__":
+def serve_ranks(store: str, sockets: list[socket.socket]) -> None:
+    """Fork ranks 1 and up, each with its socket, and wait for their end."""
     pickling.forbid()
-    torch.set_num_threads(1)
-    store, *descriptors = sys.argv[1:]
-    sockets = [socket.socket(fileno=int(descriptor)) for descriptor in descriptors]
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     size = 1 + len(sockets)
     for number, mine in enumerate(sockets, start=1):
         if os.fork() == 0:

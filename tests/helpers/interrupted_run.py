@@ -1,18 +1,15 @@
-"""Start trainings again and again, and kill them at random: interrupted_run OUT KILLS CASE...
+"""Start trainings again and again, and kill them at random.
 
 Each attempt is a process of its own, forked where torch is loaded and warm, which resumes what
-the attempt before has left. Prints how many attempts of each case were killed before their end.
+the attempt before has left.
 """
 
-import json
 import os
 import random
 import signal
-import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
-
-import torch
 
 from tests.helpers.federations import start
 
@@ -31,7 +28,7 @@ def attempt(case: str, out: Path, seconds: float) -> bool:
 
 
 def kill(case: str, out: Path, kills: int) -> int:
-    """Return how many of the attempts were killed."""
+    """Return how many of the attempts were killed before their end."""
     start(case, epochs=1)
     before = time.monotonic()
     start(case)
@@ -40,7 +37,6 @@ def kill(case: str, out: Path, kills: int) -> int:
     return sum(attempt(case, out, moment) for moment in moments)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    out, kills, cases = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    print(json.dumps({case: kill(case, out / case, kills) for case in cases}))
+def kill_all(out: Path, kills: int, cases: Iterable[str]) -> dict[str, int]:
+    """Return the same for each case, which has a directory of its own."""
+    return {case: kill(case, out / case, kills) for case in cases}

@@ -1,6 +1,5 @@
-"""A launcher whose agents are forked where the libraries are loaded, which takes seconds."""
+"""A launcher whose agents are forked where the libraries are loaded."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,19 +10,14 @@ from pathlib import Path
 from sheafed.cli import main
 from sheafed.network.graceful_shutdown import SIGNALS
 from sheafed.network.launcher import LocalLauncher
-
-PRELOADED = ["sheafed.cli", "sklearn.datasets", "tests.helpers.preloaded_launcher", "zenoh"]
-PRELOADED += ["torch._dynamo"]  # loaded by the first step of an optimiser
+from tests.helpers import warm_processes
 
 
 class ForkedProcess:
-    """The part of the interface of `subprocess.Popen` that a launcher uses."""
+    """A command of `sheafed` in a process of its own, with what a launcher uses of `Popen`."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        self._process = context.Process(target=_run, args=(list(command), log))
-        self._process.start()
+        self._process = warm_processes.start(_run, list(command), log)
         assert self._process.pid is not None
         self.pid = self._process.pid
 
@@ -40,6 +34,9 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        self._process.kill()
+
 
 class PreloadedLauncher(LocalLauncher):
     """Runs the same commands as `LocalLauncher`, each in a process of its own."""
@@ -50,6 +47,7 @@ class PreloadedLauncher(LocalLauncher):
 
 def _run(command: list[str], log: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
     os.setsid()
     with log.open("ab") as file:
         for descriptor in (1, 2):

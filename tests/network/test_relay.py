@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from sheafed.transport.zenoh import ZenohTransport, credentials_in, open_relay
 from sheafed.transport.zenoh.transport import MESSAGES
 from tests.helpers.intruders import intruder, publish
 from tests.helpers.messages import message
+from tests.helpers.preloaded_launcher import ForkedProcess
 from tests.helpers.zenoh_peers import await_that, delivers, free_endpoint
 
 CONFIG = """
@@ -82,18 +82,17 @@ def test_a_relay_forwards_between_agents_and_checks_their_names(
 def test_the_relay_command_forwards_until_it_is_interrupted(
     certificates: Path, tmp_path: Path
 ) -> None:
-    config, endpoint = tmp_path / "config.toml", free_endpoint()
+    config, log, endpoint = tmp_path / "config.toml", tmp_path / "log", free_endpoint()
     config.write_text(CONFIG)
+    log.touch()
     own = {name: credentials_in(certificates, name) for name in ("a", "b", "relay")}
     shown = own["relay"]
     command = [sys.executable, "-m", "sheafed", "relay", str(config), "--listen", endpoint]
     command += ["--cert", str(shown.certificate), "--key", str(shown.key)]
     command += ["--ca", str(shown.authority)]
     relayed = {"connect": [endpoint], "relays": ["relay"]}
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay,
-        ExitStack() as opened,
-    ):
+    relay = ForkedProcess(command, log)
+    with ExitStack() as opened:
         opened.callback(relay.kill)
         peers = {
             name: opened.enter_context(
@@ -101,8 +100,8 @@ def test_the_relay_command_forwards_until_it_is_interrupted(
             )
             for name, other in ("ab", "ba")
         }
-        assert relay.stdout is not None
-        assert relay.stdout.readline() == f"forwarding messages of a, b on {endpoint}\n"
+        said = f"forwarding messages of a, b on {endpoint}\n"
+        await_that(lambda: log.read_text() == said, seconds=120)
         await_that(lambda: peers["a"].present == {"b"} and peers["b"].present == {"a"})
         assert delivers(peers, "a", "b")
         assert delivers(peers, "b", "a")

@@ -12,14 +12,16 @@ from sheafed.errors import ConfigError, SweepError
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.runner import FAILURE, Runner, read_failure
 from sheafed.sweep.trials import Trial
+from tests.helpers.warm_python import warm_python
 
 
-def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
+def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys, monkeypatch):
     good, bad = Trial((), (), 0), Trial(("data.name=cifar",), (), 0)
     runner = Runner(three, ["training.oracle=false"], tmp_path / "s", 2)
     (runner.out / good.directory).mkdir(parents=True)
     (runner.out / good.directory / FAILURE).write_text("an earlier one")
-    with runner:
+    with warm_python() as program, runner:
+        monkeypatch.setattr(sys, "executable", program)
         runner.run([good, bad, good])
     printed = capsys.readouterr().out
     assert "1/2" in printed

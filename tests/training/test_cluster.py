@@ -4,10 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,34 +17,30 @@ from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.errors import InputError
 from sheafed.training.cluster import balance
 from sheafed.transport import Ledger
+from tests.helpers import warm_processes
+from tests.helpers.cluster_rank import serve
 from tests.helpers.federations import results, start
 
 Ends = list[list[Any] | None]
 
 
 @pytest.fixture(scope="module")
-def ranks() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.helpers.cluster_rank"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-    )
-    with process:
-        yield process
+def ranks() -> Iterator[Connection]:
+    here, there = warm_processes.CONTEXT.Pipe()
+    process = warm_processes.start(serve, there)
+    there.close()
+    with here:
+        yield here
+    process.join()
 
 
 @pytest.fixture
-def cluster(ranks: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Ends]:
+def cluster(ranks: Connection, tmp_path: Path) -> Callable[..., Ends]:
     def run(size: int, case: str = "distillation", **job: Any) -> Ends:
         whole = {"case": case, "out": str(tmp_path), "size": size, "timeout": 60.0}
         whole |= {"federation": "three", "fate": None, "hosts": None}
-        assert ranks.stdin is not None
-        assert ranks.stdout is not None
-        ranks.stdin.write(json.dumps({"options": {}, **whole, **job}) + "\n")
-        ranks.stdin.flush()
-        return json.loads(ranks.stdout.readline())
+        ranks.send({"options": {}, **whole, **job})
+        return ranks.recv()
 
     return run
 

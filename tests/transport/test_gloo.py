@@ -5,12 +5,9 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
@@ -19,10 +16,12 @@ from torch.distributed import FileStore
 from sheafed import errors
 from sheafed.errors import ClusterError, InputError, LostRankError
 from sheafed.transport import GlooGroup, GlooTransport, Ledger, Message, Transport, decode, encode
+from tests.helpers import warm_processes
 from tests.helpers.gloo_rank import (
     Rank,
     exchange,
     planned_messages,
+    serve_ranks,
     to_bytes,
     to_text,
     topology,
@@ -80,19 +79,11 @@ class Ranks:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
     store = str(tmp_path_factory.mktemp("group") / "store")
-    root = str(Path(__file__).parents[2])
-    environment = {
-        **os.environ,
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
-    }
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         pairs = [socket.socketpair() for _ in range(1, SIZE)]
-        theirs = [there.fileno() for _, there in pairs]
-        command = [sys.executable, "-m", "tests.helpers.gloo_rank", store, *map(str, theirs)]
-        stack.enter_context(subprocess.Popen(command, pass_fds=theirs, env=environment))
+        process = warm_processes.start(serve_ranks, store, [there for _, there in pairs])
+        stack.callback(process.join)
         others = []
         for here, there in pairs:
             there.close()

@@ -1,0 +1,48 @@
+"""Processes that are forked where the libraries are loaded, which takes seconds otherwise.
+
+One server of forks serves all tests of a pytest process.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+import torch
+
+PRELOADED = ["sheafed.cli", "sklearn.datasets", "zenoh"]
+PRELOADED += ["torch._dynamo"]  # loaded by the first step of an optimiser
+PRELOADED += ["tests.helpers.federations", "tests.helpers.warm_processes"]
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(PRELOADED)
+
+Result = TypeVar("Result")
+
+
+def start(target: Callable[..., object], *arguments: Any) -> BaseProcess:
+    """Start a process that calls a function of a module."""
+    process = CONTEXT.Process(target=_with_one_thread, args=(target, arguments))
+    process.start()
+    return process
+
+
+def call(target: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function in a process of its own; return what it returns."""
+    here, there = CONTEXT.Pipe()
+    with here:
+        process = start(_answer, there, target, arguments)
+        there.close()
+        result: Result = here.recv()  # EOFError if it failed, with a traceback in its output
+        process.join()
+    return result
+
+
+def _with_one_thread(target: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    target(*arguments)
+
+
+def _answer(there: Connection, target: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    there.send(target(*arguments))
