@@ -171,15 +171,13 @@ def test_the_step_is_the_finite_difference_of_the_local_penalty(protocol, whiten
         step = play(net, number)
         seen = 0.0
         for name in net.nodes:
-            for k in range(4):  # each direction leaves all but one parameter alone
-                at, moved = step.old[name], step.moved(name)
-                along = [torch.zeros_like(x) for x in at]
-                along[k] = torch.nn.functional.normalize(normal(k, at[k].numel()), dim=0)
-                along[k] = along[k].view_as(at[k])
-                expected = slope(partial(step.penalty, name), at, along)
-                found = float((moved[k] * along[k]).sum())
-                assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
-                seen = max(seen, abs(expected))
+            at, moved = step.old[name], step.moved(name)
+            units = [nn.functional.normalize(normal(k, x.numel()), dim=0) for k, x in enumerate(at)]
+            along = [unit.view_as(x) for unit, x in zip(units, at, strict=True)]
+            expected = slope(partial(step.penalty, name), at, along)
+            found = sum(float((m * d).sum()) for m, d in zip(moved, along, strict=True))
+            assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+            seen = max(seen, abs(expected))
         assert seen > 1e-3  # there is something to be wrong about
 
 

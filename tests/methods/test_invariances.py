@@ -74,7 +74,7 @@ def noisy(dims: tuple[int, ...] = MIXED) -> list[Agent]:
 
 
 def short_run(agents: list[Agent], method: object, **options: object) -> Network:
-    given = {"epochs": 3, "rounds_per_epoch": 4, "seed": 5} | options
+    given = {"epochs": 2, "rounds_per_epoch": 4, "seed": 5} | options
     edges = given.pop("edges", TRIANGLE)
     shared = given.pop("pilots", pilots().to(agents[0].parameters[0].dtype))
     return train(agents, edges, method, shared, **given)
@@ -118,11 +118,10 @@ def test_a_rotation_matters_to_whitening_that_prefers_coordinates() -> None:
 
 @privacy
 @dims
-@pytest.mark.parametrize("make", [three, noisy])
 def test_no_penalty_is_independent_training_bit_for_bit(
-    make: Callable, dims: tuple[int, ...], privacy: str
+    dims: tuple[int, ...], privacy: str
 ) -> None:
-    alone, together, glued = make(dims), make(dims), make(dims)
+    alone, together, glued = noisy(dims), noisy(dims), noisy(dims)
     first = short_run(alone, NonCooperative())
     second = short_run(together, SheafFRL(penalty=0.0, privacy=privacy))
     assert same_weights(alone, together)
@@ -242,8 +241,7 @@ def test_when_all_messages_are_lost_every_agent_learns_alone(privacy: str) -> No
     assert same_weights(lonely, alone)
 
 
-@privacy
-@dims
+@pytest.mark.parametrize(("dims", "privacy"), [(MIXED, "strict"), (EQUAL, "standard")])
 def test_training_survives_links_that_lose_a_third_of_the_messages(
     dims: tuple[int, ...], privacy: str
 ) -> None:
@@ -477,7 +475,7 @@ def test_too_few_pilots_warn_by_name_and_training_goes_on(
     expected = f"edge {tail}: 4 pilots leave the map undetermined on a subspace of dimension "
     assert any(s.startswith(expected + f"{needed - 3} of {needed}; ") for s in said)
     assert all("running cross-covariance" in s for s in said)
-    assert len(run.history.records) == 3
+    assert len(run.history.records) == 2
     assert np.isfinite(run.history.last["misalignment"])
 
 

@@ -207,7 +207,7 @@ def digit_runs() -> dict[tuple[str, str], Network]:
                 method = SheafFRL(
                     privacy=privacy, maps=MapPolicy(source=source), pilots_per_round=64
                 )
-                run = train(digit_agents(), EDGES, method, shared, epochs=8, oracle=False)
+                run = train(digit_agents(), EDGES, method, shared, epochs=6, oracle=False)
                 runs[source, privacy] = run
     return runs
 

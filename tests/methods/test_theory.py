@@ -243,7 +243,7 @@ def test_the_lipschitz_constant_bounds_the_curvature_for_any_maps(seed: int) -> 
 @SETTINGS
 def test_the_update_is_gradient_descent_on_the_potential(problem: Problem) -> None:
     eta = 1 / problem.lipschitz
-    path = trajectory(problem.network(lambda t: eta), 20)
+    path = trajectory(problem.network(lambda t: eta), 10)
     for now, after in pairwise(path):
         gradient = problem.gradient(now)
         for name in problem.dims:
@@ -258,15 +258,15 @@ def test_the_update_is_gradient_descent_on_the_potential(problem: Problem) -> No
     ids=["scaled", "scaled-small-step", "common", "steep"],
 )
 def test_descent_and_rate_for_every_horizon(problem: Problem, fraction: float) -> None:
-    """Descent by eta/2 |grad|^2 in every step, and eq. rate_main_Q for T = 0, ..., 99."""
+    """Descent by eta/2 |grad|^2 in every step, and eq. rate_main_Q for T = 0, ..., 59."""
     eta = fraction / problem.lipschitz
-    path = trajectory(problem.network(lambda t: eta), 100)
+    path = trajectory(problem.network(lambda t: eta), 60)
     values = np.array([problem.potential(w) for w in path])
     squares = np.array([problem.square(problem.gradient(w)) for w in path[:-1]])
     rounding = 1e-12 * values[0]
     assert np.all(values[1:] <= values[:-1] - eta / 2 * squares + rounding)
     best = np.minimum.accumulate(squares)
-    bounds = 2 * problem.gap / (eta * np.arange(1, 101))
+    bounds = 2 * problem.gap / (eta * np.arange(1, 61))
     assert np.all(best <= bounds)
     assert np.all(np.cumsum(squares) <= 2 * problem.gap / eta)
     assert squares[-1] < 1e-3 * squares[0]
@@ -279,7 +279,7 @@ def test_the_step_may_reach_but_not_pass_twice_one_over_l() -> None:
     values = {}
     for factor in (1.9, 2.3):
         net = STEEP.network(lambda t, f=factor: f / STEEP.lipschitz)
-        values[factor] = np.array([STEEP.potential(w) for w in trajectory(net, 60)])
+        values[factor] = np.array([STEEP.potential(w) for w in trajectory(net, 40)])
     assert np.all(np.diff(values[1.9]) <= 1e-12 * values[1.9][0])
     assert np.any(np.diff(values[2.3]) > 0)
     assert values[2.3][-1] > 1e3 * values[2.3][0]
@@ -299,9 +299,9 @@ def test_all_protocols_reach_stationary_points_of_one_potential(dims, privacy) -
     """Transporting ends see maps that are one fit old: no proof, but the same limit."""
     problem = Problem(dims, MIXED.edges)
     eta = 1 / problem.lipschitz
-    last = trajectory(problem.network(lambda t: eta, privacy=privacy), 100)[-1]
+    last = trajectory(problem.network(lambda t: eta, privacy=privacy), 70)[-1]
     start = problem.square(problem.gradient(problem.W0))
-    assert problem.square(problem.gradient(last)) < 1e-8 * start
+    assert problem.square(problem.gradient(last)) < 1e-6 * start
     assert problem.infimum < problem.potential(last) < problem.potential(problem.W0)
 
 
@@ -354,7 +354,7 @@ def test_with_mixed_sizes_the_update_descends_no_rescaling_of_the_printed_object
 
 def test_a_limit_of_the_run_is_stationary_for_the_potential_and_not_for_the_printed_j() -> None:
     eta = 1 / COMMON.lipschitz
-    last = trajectory(COMMON.network(lambda t: eta), 200)[-1]
+    last = trajectory(COMMON.network(lambda t: eta), 120)[-1]
     start = COMMON.square(COMMON.gradient(COMMON.W0))
     assert COMMON.square(COMMON.gradient(last)) < 1e-12 * start
     for weight in (LAMBDA, LAMBDA / 2):
@@ -365,7 +365,7 @@ def test_a_limit_of_the_run_is_stationary_for_the_potential_and_not_for_the_prin
 
 # The stochastic theorems
 
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 class Noisy(Problem):
@@ -433,11 +433,11 @@ def squares_of(problem: Problem, eta: Callable[[int], float], rounds: int, seed:
 
 @stochastic
 def test_the_noise_is_unbiased_and_has_the_variance_it_claims(problem) -> None:
-    """From 150 first steps: the assumptions ass:unbiased and ass:var, before their consequence."""
+    """From 80 first steps: the assumptions ass:unbiased and ass:var, before their consequence."""
     eta = 1e-2
     gradient = problem.gradient(problem.W0)
     errors = []
-    for seed in range(150):
+    for seed in range(80):
         net = problem.network_of(lambda t: eta, seed)
         net.round(0)
         after = weights(net)
@@ -459,7 +459,7 @@ def test_the_noise_is_unbiased_and_has_the_variance_it_claims(problem) -> None:
 
 @stochastic
 def test_the_stochastic_rate(problem) -> None:
-    """thm:stochastic_rate_V for three horizons, the expectation a mean over 12 seeds."""
+    """thm:stochastic_rate_V for three horizons, the expectation a mean over 6 seeds."""
     L, variance, gap = problem.lipschitz, problem.variance, problem.gap
     start = problem.square(problem.gradient(problem.W0))
     branches = set()
@@ -483,7 +483,7 @@ def test_robbins_monro_steps_sum_up(problem) -> None:
 
     A constant step on the same noise does neither.
     """
-    rounds, L = 160, problem.lipschitz
+    rounds, L = 100, problem.lipschitz
     falling = lr_schedules.robbins_monro(L, power=0.9, offset=5)
     added, settled, sums = [], [], []
     for eta, seed in [(falling, 0), (falling, 1), (lr_schedules.constant(L), 0)]:
@@ -491,7 +491,7 @@ def test_robbins_monro_steps_sum_up(problem) -> None:
         squares = [problem.square(problem.gradient(w)) for w in path[:-1]]
         sums.append(np.cumsum([eta(t) * s for t, s in enumerate(squares)]))
         added.append(1 - sums[-1][rounds // 2] / sums[-1][-1])
-        settled.append(np.std([problem.potential(w) for w in path[-40:]]))
+        settled.append(np.std([problem.potential(w) for w in path[-30:]]))
     assert max(added[:2]) < 0.05
     assert added[2] > 0.3
     assert max(settled[:2]) < 0.25 * settled[2]
