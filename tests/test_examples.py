@@ -41,9 +41,9 @@ def test_post_hoc_alignment(load, tmp_path):
 
 def test_three_agents(load, tmp_path, monkeypatch):
     module = load("three_agents")
-    adam = partial(module.build, optimizer=lambda p: torch.optim.Adam(p, lr=3e-3))
+    adam = partial(module.build, optimizer=lambda p: torch.optim.Adam(p, lr=5e-3))
     monkeypatch.setattr(module, "build", adam)
-    network = module.main(tmp_path, epochs=12)
+    network = module.main(tmp_path, epochs=8)
     assert sorted(agent.dimension for agent in network.agents.values()) == [24, 32, 40]
     assert network.history.last["private_accuracy"] > 0.8
     assert network.history.last["communication_accuracy"] > 0.75  # without distillation .63
@@ -52,7 +52,7 @@ def test_three_agents(load, tmp_path, monkeypatch):
 
 def test_modalities(load, capsys):
     module = load("modalities")
-    networks = module.main(epochs=2)
+    networks = module.main(epochs=1)
     assert list(networks) == list(module.METHODS)
     for network in networks.values():
         shapes = {tuple(network.pilots.of(name).shape[1:]) for name in network.nodes}
@@ -77,12 +77,12 @@ def test_join_network(load, capsys):
 
 
 def test_five_agents(load, tmp_path):
-    networks = load("five_agents").main(tmp_path, epochs=2)
+    networks = load("five_agents").main(tmp_path, epochs=1)
     assert list(networks) == ["Non-cooperative", "Sheaf-FRL", "Sheaf-FRL with distillation"]
     _, frl, distilled = (network.history.ledger.bytes_sent() for network in networks.values())
     assert frl < distilled
     assert (tmp_path / "who_understands_whom.png").stat().st_size > 20_000
-    preset = read_experiment("digits", ["training.epochs=2", "training.evaluate_every=2"])
+    preset = read_experiment("digits", ["training.epochs=1", "training.evaluate_every=1"])
     run = run_experiment(preset, tmp_path / "run")
     last = networks["Sheaf-FRL with distillation"]
     assert run.history.evaluation == last.history.evaluation
@@ -130,7 +130,7 @@ def test_noisy_channels(load, tmp_path):
 def test_edge_stalks(load, tmp_path):
     module = load("edge_stalks")
     module.EDGE_DIMS = (2, 24)
-    networks = module.main(tmp_path, epochs=2)
+    networks = module.main(tmp_path, epochs=1)
     small, large, standard, strict = (
         network for (name, _), network in networks.items() if "distillation" in name
     )
@@ -160,7 +160,7 @@ def test_frozen_encoders(load):
 
 
 def test_multi_hop(load):
-    tried, routed = load("multi_hop").main(epochs=4)
+    tried, routed = load("multi_hop").main(epochs=2)
     assert max(len(path) for path in tried) == 8
     assert max(routed.values()) == routed["the best of all, in hindsight"]
     neighbours = [gain for path, (_, gain, *_) in tried.items() if len(path) == 2]

@@ -52,23 +52,41 @@ def report(tmp_path_factory):
     return top / "r.html", summaries
 
 
-@pytest.fixture
-def opened(browser, report):
-    """The page, reloaded; at the end no error was logged, no request sent, no script injected."""
+@pytest.fixture(scope="module")
+def page(browser, report):
+    """The page, drawn; it needs no other file."""
     resize(browser, 1366)
-    browser.get_log("browser")
-    browser.get_log("performance")
+    for log in ("browser", "performance"):  # of the page that a browser starts with
+        browser.get_log(log)
     browser.get(report[0].as_uri())
-    yield browser
-    assert browser.get_log("browser") == []
+    assert requests(browser) == {report[0].as_uri()}
+    chosen = browser.find_elements(By.CSS_SELECTOR, "input:checked")
+    assert [c.get_attribute("value") for c in chosen] == ["communication", "epochs"]
+    return browser
+
+
+@pytest.fixture
+def opened(page):
+    """The page as at first; at the end no error was logged, no request sent, no script injected."""
+    resize(page, 1366)
+    show(page, "one")
+    choose(page, "quantity", "communication")
+    choose(page, "over", "epochs")
+    yield page
+    assert page.get_log("browser") == []
+    assert requests(page) == set()
+    assert page.execute_script("return window.broken") is None
+
+
+def requests(browser):
+    """What the page has asked for since the last call."""
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    requests = [
+    urls = {
         event["params"]["request"]["url"]
         for event in events
         if event["method"] == "Network.requestWillBeSent"
-    ]
-    assert {url for url in requests if not url.startswith("data:")} == {report[0].as_uri()}
-    assert browser.execute_script("return window.broken") is None
+    }
+    return {url for url in urls if not url.startswith("data:")}
 
 
 def resize(browser, width, height=900):

@@ -24,7 +24,7 @@ from sheafed.training import (
     summarise,
     train,
 )
-from tests.helpers.federations import METHODS, pilots, samples, simple_agent, start
+from tests.helpers.federations import TWO, pilots, samples, simple_agent, start
 
 
 class Diary(Callback):
@@ -123,7 +123,7 @@ def test_all_end_also_when_one_fails_to() -> None:
 # The metrics
 
 
-@pytest.mark.parametrize("case", list(METHODS))
+@pytest.mark.parametrize("case", TWO)
 def test_metrics_are_on_disk_as_they_happen(case: str, tmp_path: Path) -> None:
     lines: list[list[dict[str, Any]]] = []
 
