@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """Small matrices lose time to threads, and bitwise comparisons want one order of sums."""
+    import torch  # not by the process that only distributes tests
+
     torch.set_num_threads(1)
 
 

@@ -116,9 +116,17 @@ class Recorder:
         return self.value
 
 
-@pytest.mark.parametrize("privacy", ["standard", "strict"])
-@pytest.mark.parametrize("dims", [MIXED, EQUAL], ids=["mixed", "equal"])
-@pytest.mark.parametrize("whitening", [NoWhitening(), ZCA(), SWBN()], ids=["none", "zca", "swbn"])
+@pytest.mark.parametrize(
+    ("whitening", "dims", "privacy"),
+    [
+        (ZCA(), MIXED, "standard"),
+        (ZCA(), MIXED, "strict"),
+        (ZCA(), EQUAL, "standard"),
+        (ZCA(), EQUAL, "strict"),
+        (NoWhitening(), MIXED, "strict"),
+        (SWBN(), MIXED, "standard"),
+    ],
+)
 def test_the_misalignment_that_decides_is_that_of_linalg(privacy, dims, whitening) -> None:
     """At one agent at a time: what the rule is told equals linalg.misalignment of the messages."""
     for name in dims:
@@ -273,7 +281,7 @@ def test_both_ends_of_an_edge_keep_one_weight(whitening, source) -> None:
         whitening=whitening,
     )
     net = network(curved_agents(MIXED, rate=0.05), method)
-    for t in range(15):
+    for t in range(8):
         net.round(t)
         for edge in net.edges:
             one = net.nodes[edge.head].weights[edge.tail]
