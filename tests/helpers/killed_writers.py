@@ -18,9 +18,11 @@ def generation(number: int) -> dict[str, Any]:
     return {"number": number, "tensors": [torch.full(shape, float(number)) for shape in shapes]}
 
 
-def save_for_ever(path: Path, first: int, report: int) -> None:
-    for number in count(first):
-        save_checkpoint(path, generation(number))
+def save_for_ever(path: Path, last: int, report: int) -> None:
+    """Report the last number that was saved, by others at first."""
+    for number in count(last):
+        if number > last:
+            save_checkpoint(path, generation(number))
         os.write(report, f"{number}\n".encode())
 
 
@@ -29,16 +31,20 @@ def kill_writers(path: Path, kills: int) -> list[dict[str, Any]]:
     moments = random.Random(0)
     found, saved = [], 0
     save_checkpoint(path, generation(saved))
+    before = time.monotonic()
+    save_checkpoint(path, generation(saved))
+    duration = time.monotonic() - before
     for _ in range(kills):
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            save_for_ever(path, saved + 1, write)
+            save_for_ever(path, saved, write)
         os.close(write)
-        time.sleep(moments.uniform(0.0, 0.06))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
         with os.fdopen(read) as reports:
+            reports.readline()  # it runs
+            time.sleep(moments.uniform(0.0, 4 * duration))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
             reported = max([saved, *map(int, reports.read().split())])
         tree = load_checkpoint(path)
         saved = tree["number"]

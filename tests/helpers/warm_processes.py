@@ -4,6 +4,7 @@ One server of forks serves all tests of a pytest process.
 """
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -22,8 +23,8 @@ Result = TypeVar("Result")
 
 
 def start(target: Callable[..., object], *arguments: Any) -> BaseProcess:
-    """Start a process that calls a function of a module."""
-    process = CONTEXT.Process(target=_with_one_thread, args=(target, arguments))
+    """Start a process that calls a function of a module, in the environment of this one."""
+    process = CONTEXT.Process(target=_run, args=(dict(os.environ), target, arguments))
     process.start()
     return process
 
@@ -39,7 +40,11 @@ def call(target: Callable[..., Result], *arguments: Any) -> Result:
     return result
 
 
-def _with_one_thread(target: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+def _run(
+    environment: dict[str, str], target: Callable[..., object], arguments: tuple[Any, ...]
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     torch.set_num_threads(1)
     target(*arguments)
 
