@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from sheafed.errors import InputError
-from sheafed.models import cnn, head, mlp
+from sheafed.models import cnn, head, linear, mlp
 
 
 def kinds(module):
@@ -41,6 +41,15 @@ def test_dropout_acts_in_training_only():
         assert not torch.equal(module(x), module(x))
         module.eval()
         assert torch.equal(module(x), module(x))
+
+
+def test_a_linear_encoder_is_one_layer_and_tanh():
+    encoder = linear((3,), inputs=(5,), dropout=0.5)
+    assert kinds(encoder) == ["Flatten", "Linear", "Tanh"]
+    x = torch.rand(4, 5)
+    torch.testing.assert_close(encoder(x), torch.tanh(x @ encoder[1].weight.T + encoder[1].bias))
+    with pytest.raises(InputError, match=r"widths must be 1 positive whole numbers, got \[4, 3\]"):
+        linear((4, 3), inputs=(5,))
 
 
 def test_the_layers_of_perceptrons():

@@ -75,7 +75,7 @@ def test_other_kinds_and_sizes():
     assert build_encoder(AGENT_ZOO[1], (1, 8, 8))(torch.rand(2, 1, 8, 8)).shape == (2, 224)
     with pytest.raises(InputError, match="one of 16, 32, 64, 128, 256, 512, got 48"):
         bottleneck_pair(48)
-    with pytest.raises(InputError, match="one of cnn, mlp, got 'rnn'"):
+    with pytest.raises(InputError, match="one of cnn, mlp, linear, got 'rnn'"):
         AgentSpec((4,), (), kind="rnn")
     with pytest.raises(InputError, match="at least one width"):
         AgentSpec((), ())

@@ -1,6 +1,6 @@
 """Encoders, heads and decoders, the paper's zoo, and `adapters` of pretrained models."""
 
-from sheafed.models.builders import cnn, decoder, head, mlp
+from sheafed.models.builders import cnn, decoder, head, linear, mlp
 from sheafed.models.zoo import (
     AGENT_ZOO,
     BOTTLENECKS,
@@ -20,5 +20,6 @@ __all__ = [
     "cnn",
     "decoder",
     "head",
+    "linear",
     "mlp",
 ]

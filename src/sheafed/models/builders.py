@@ -83,6 +83,32 @@ def mlp(
     )
 
 
+def linear(
+    widths: Sequence[int],
+    *,
+    inputs: Sequence[int],
+    dropout: float = 0.0,
+    batch_norm: bool = True,
+) -> nn.Sequential:
+    """Return an adapter of features `(n, *inputs)`: one linear layer and tanh, `(n, widths[0])`.
+
+    For the latents of a frozen pretrained encoder. It has no hidden layer, so neither dropout nor
+    batch norm.
+
+    >>> linear((16,), inputs=(384,))(torch.zeros(2, 384)).shape
+    torch.Size([2, 16])
+
+    Args:
+        widths: the latent size alone.
+        inputs: the shape of one input, e.g. `(384,)`.
+        dropout: for hidden layers, of which there is none.
+        batch_norm: for hidden layers, of which there is none.
+    """
+    _check_widths("widths", widths, least=1, most=1)
+    _check_widths("inputs", inputs, least=1)
+    return nn.Sequential(*mlp(widths, inputs=inputs, dropout=dropout), nn.Tanh())
+
+
 def head(
     latent: int,
     widths: Sequence[int],

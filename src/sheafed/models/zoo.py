@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from torch import nn
 
 from sheafed.errors import InputError
-from sheafed.models.builders import cnn, head, mlp
+from sheafed.models.builders import cnn, head, linear, mlp
 
-ENCODERS: dict[str, Callable[..., nn.Sequential]] = {"cnn": cnn, "mlp": mlp}
+ENCODERS: dict[str, Callable[..., nn.Sequential]] = {"cnn": cnn, "mlp": mlp, "linear": linear}
 
 
 @dataclass(frozen=True)
 class AgentSpec:
     """The architecture of an agent, and its target classes C_i.
 
-    `encoder` and `head` are the widths that `cnn` (or `mlp`, by `kind`) and `head` take; dropout
-    and batch norm hold for both.
+    `encoder` and `head` are the widths that `cnn` (or `mlp` or `linear`, by `kind`) and `head`
+    take; dropout and batch norm hold for the hidden layers of both.
 
     >>> spec = AgentSpec(encoder=(32, 16), head=(24,), kind="mlp")
     >>> build_encoder(spec, inputs=(1, 8, 8))[-1]
