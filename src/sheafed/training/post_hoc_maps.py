@@ -17,7 +17,7 @@ Source = Literal["pilots", "private"]
 Shrinkage = float | Literal["least"]
 
 SHRINKAGES = (0.1, 0.5, 0.9)
-"""The candidates for the shrinkage of a fair whitening."""
+"""The candidates for the shrinkage of a fair whitening, beside the method's own."""
 
 FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
 CHOICE = "validation_communication_accuracy"
@@ -36,8 +36,9 @@ def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int)
 def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:
     """Measure communication on test data with two whitenings of one training.
 
-    `fair`: fitted on the pilots, as Sheaf-FRL has it, with that of `SHRINKAGES` by which agents
-    understand each other best on validation data; with the method's own if they have none.
+    `fair`: fitted on the pilots, as Sheaf-FRL has it, with that of `SHRINKAGES` and the method's
+    own by which agents understand each other best on validation data; with the method's own if they
+    have none.
     `as-in-paper`: classical ZCA fitted on private training data, with the least shrinkage. Methods
     that learn their maps in training have neither. Nodes get back their settings, and the ledger
     does not count what this sends.
@@ -61,7 +62,7 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     choice: dict[str, float | None] = {}
     if all(known.has_validation for known in network.metadata.values()):
         scores = {}
-        for shrinkage in SHRINKAGES:
+        for shrinkage in sorted({*SHRINKAGES, *(s for _, s in kept if s != "least")}):
             fit([("pilots", shrinkage)] * len(nodes))
             found = network.measure(policy, "validation", oracle=False).summary()
             scores[shrinkage] = found["communication_accuracy"] or 0.0
