@@ -7,6 +7,7 @@ import torch
 
 from sheafed.agents.samples import TensorSamples
 from sheafed.config import federation as building
+from sheafed.config.experiment import Data
 from sheafed.config.federation import build_federation
 from sheafed.config.flops import step_flops
 from sheafed.config.reading import parse_experiment, read_experiment
@@ -156,7 +157,7 @@ def test_pilots_keep_to_classes_that_all_observe():
     ]
     tables = {"data": {"shift": 1.0}, "model": {"agents": agents}, "graph": {"kind": "line"}}
     federation = build_federation(parse_experiment(tables))
-    everything = building.load_dataset("digits")
+    everything = building.load_dataset(Data())
     expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse_experiment(tables)))
     assert federation.pilots.total == expected
     agents[1]["target_classes"] = [5]
@@ -188,7 +189,7 @@ def viewing(**changes):
 
 def test_agents_of_different_modalities_share_pilots_by_sample():
     federation = build_federation(viewing())
-    images = building.load_dataset("digits").inputs
+    images = building.load_dataset(Data()).inputs
     rows = [int(identifier.removeprefix("digits ")) for identifier in federation.pilots.ids]
     assert rows == sorted(pilots_of(viewing()))
     expected = {
@@ -303,7 +304,7 @@ def test_controls_add_labelled_pilots_or_the_training_data_of_all():
         {a.name: a.data for a in build_federation(read_experiment("digits", overrides)).agents}
         for overrides in ([], ["data.control=labelled-pilots"], ["data.control=pooled"])
     )
-    everything = building.load_dataset("digits")
+    everything = building.load_dataset(Data())
     held = Counter()
     for data in private.values():
         for part in (data.train, data.validation, data.test):

@@ -49,6 +49,10 @@ def test_options_of_a_channel():
 
 
 def test_objectives_modalities_and_labels():
+    texts = [{"name": name, "widths": [8], "pretrained": "glove-50d"} for name in "ab"]
+    assert describe_config(kept({"model": {"agents": texts}})) == [
+        "pretrained encoder glove-50d for a, b"
+    ]
     assert describe_config(kept({"model": {"agents": AGENTS}})) == [
         "objective autoencoding for cy",
         "modality fourier for bo, cy",

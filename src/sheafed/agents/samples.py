@@ -1,6 +1,6 @@
 """An agent's own data: indexable samples, and their order in training."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -138,11 +138,16 @@ def as_samples(given: Any) -> Samples:
 
 @dataclass(frozen=True)
 class LocalData:
-    """The data of one agent: for training and, optionally, for validation and testing."""
+    """The data of one agent: for training and, optionally, for validation and testing.
+
+    Where agents see one event in forms of their own, `seen_by(split, name)` gives a split's samples
+    in the form of another agent. Only the oracle encoder is measured with it.
+    """
 
     train: Samples
     validation: Samples | None = None
     test: Samples | None = None
+    seen_by: Callable[[str, str], Samples] | None = None
 
 
 def as_local_data(given: Any) -> LocalData:
@@ -161,7 +166,8 @@ def as_local_data(given: Any) -> LocalData:
         raise InputError(
             f"data must have 'train' and may have 'validation' and 'test', got {sorted(given)}"
         )
-    return LocalData(**{split: as_samples(samples) for split, samples in given.items()})
+    splits = {split: as_samples(samples) for split, samples in given.items()}
+    return LocalData(splits["train"], splits.get("validation"), splits.get("test"))
 
 
 class DataOrder:

@@ -1,4 +1,4 @@
-"""The agents of an experiment: architectures, modalities, data and weights."""
+"""The agents of an experiment: architectures, forms of the samples, data and weights."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from sheafed import models
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe, PseudoLabels, hide_labels
-from sheafed.agents.samples import ByteSamples, LocalData, TensorSamples
+from sheafed.agents.samples import ByteSamples, LocalData, Samples, TensorSamples
 from sheafed.config.agent_presets import family
-from sheafed.config.experiment import Experiment, Training
-from sheafed.datasets.labelled_dataset import LabelledDataset
-from sheafed.datasets.modalities import MODALITIES
-from sheafed.errors import ConfigError
+from sheafed.config.dataset import ViewedDataset
+from sheafed.config.experiment import AgentTable, Experiment, Training
+from sheafed.errors import ConfigError, InputError
 from sheafed.models import AgentSpec
 from sheafed.seeds import derive, generator
+
+SPLITS = ("train", "validation", "test")
 
 
 def agent_specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
@@ -41,53 +42,76 @@ def agent_specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     }
 
 
-def agent_modalities(
-    experiment: Experiment, samples: LabelledDataset, specs: Mapping[str, AgentSpec]
+FORM_KEYS = {"modality": "images", "pretrained": "texts"}
+"""The keys of an agent that choose a form of the samples, and what they are forms of."""
+
+
+def agent_forms(
+    experiment: Experiment, samples: ViewedDataset, specs: Mapping[str, AgentSpec]
 ) -> dict[str, str]:
-    """Return each agent's modality; raise if its data, encoder or objective do not suit it."""
-    modalities = dict.fromkeys(specs, "pixels") | {
-        a.name: a.modality for a in experiment.model.agents
-    }
-    for name, modality in modalities.items():
-        if modality != "pixels" and len(samples.shape) != 3:
-            raise ConfigError(
-                f"agent {name!r} cannot have the modality {modality!r}: the samples of "
-                f"{samples.name} are no images, they have the shape {samples.shape}"
-            )
-        shape = input_shape(samples, modality)
+    """Return the form in which each agent sees samples, e.g. its modality; raise if it cannot."""
+    own = {agent.name: agent for agent in experiment.model.agents}
+    return {name: _form(samples, name, own.get(name)) for name in specs}
+
+
+def check_agents(
+    experiment: Experiment,
+    samples: ViewedDataset,
+    specs: Mapping[str, AgentSpec],
+    forms: Mapping[str, str],
+) -> None:
+    """Raise if an agent's encoder or objective does not suit its form of the samples."""
+    key = samples.form_key
+    for name, form in forms.items():
+        try:
+            shape = samples.shape_of(form)
+        except InputError as problem:
+            raise ConfigError(f"agent {name!r} cannot have the {key} {form!r}: {problem}") from None
         if specs[name].kind == "cnn" and len(shape) != 3:
             raise ConfigError(
-                f"agent {name!r} cannot have the encoder 'cnn': its modality {modality!r} has the "
-                f"shape {shape}, which is no image; take 'mlp'"
+                f"agent {name!r} cannot have the encoder 'cnn': its {key} {form!r} has the "
+                f"shape {shape}, which is no image; take 'mlp' or 'linear'"
             )
         objective = experiment.model.objective_of(name)
-        moving = [key for key, a in objective.augmentations.items() if a.needs_images]
-        if moving and (modality != "pixels" or len(samples.shape) != 3):
-            still = ", ".join(
-                f"{key} = {{ shift = 0, rotation = 0, erasing = 0 }}" for key in moving
-            )
+        moving = [k for k, a in objective.augmentations.items() if a.needs_images]
+        if moving and not samples.shows_images(form):
+            still = ", ".join(f"{k} = {{ shift = 0, rotation = 0, erasing = 0 }}" for k in moving)
             raise ConfigError(
                 f"agent {name!r} cannot have the objective {objective.name!r} with its defaults: "
-                f"it shifts, rotates and erases parts of images, and the modality {modality!r} of "
+                f"it shifts, rotates and erases parts of images, and the {key} {form!r} of "
                 f"{samples.name} is none; give it {still}, which leaves the noise"
             )
-    return modalities
 
 
-def input_shape(samples: LabelledDataset, modality: str) -> tuple[int, ...]:
-    """Return the shape of one input in a modality."""
-    return tuple(
-        MODALITIES[modality](samples.float_inputs(torch.zeros(1, dtype=torch.long))).shape[1:]
-    )
+def _form(samples: ViewedDataset, name: str, table: AgentTable | None) -> str:
+    """Return an agent's form; an agent of a family has the default."""
+    chosen = {
+        key: AgentTable.model_fields[key].default if table is None else getattr(table, key)
+        for key in FORM_KEYS
+    }
+    form: str | None = chosen.pop(samples.form_key)
+    if form is None:
+        raise ConfigError(
+            f"agent {name!r} needs {samples.form_key}: the samples of {samples.name} are "
+            f"{FORM_KEYS[samples.form_key]}; give each agent of [[model.agents]] an encoder by "
+            f"name, see `sheafed data list`"
+        )
+    for key, value in chosen.items():
+        if value != AgentTable.model_fields[key].default:
+            raise ConfigError(
+                f"agent {name!r} cannot have the {key} {value!r}: it is for {FORM_KEYS[key]}, and "
+                f"the samples of {samples.name} are {FORM_KEYS[samples.form_key]}; leave it out"
+            )
+    return form
 
 
 def build_agent(
     experiment: Experiment,
     name: str,
     spec: AgentSpec,
-    samples: LabelledDataset,
+    samples: ViewedDataset,
     split: Sequence[Tensor],
-    modality: str,
+    forms: Mapping[str, str],
 ) -> Agent:
     """Build an agent with the weights that the experiment's seed decides.
 
@@ -97,10 +121,10 @@ def build_agent(
         spec: its architecture.
         samples: the whole data set.
         split: the indices of the agent's training, validation and test samples.
-        modality: in which it sees them.
+        forms: in which all agents see them.
     """
     table, options = experiment.training, experiment.model.objective_of(name)
-    has_labels, shape = experiment.model.has_labels(name), input_shape(samples, modality)
+    has_labels, shape = experiment.model.has_labels(name), samples.shape_of(forms[name])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(experiment.seed, name, "weights"))
         encoder = models.build_encoder(spec, shape)
@@ -113,14 +137,16 @@ def build_agent(
     if isinstance(options, PseudoLabels):
         random = generator(experiment.seed, name, "labelled")
         known[0] = hide_labels(labels[0], options.labelled, random)
-    parts = zip(split, known, strict=True)
+    parts = dict(zip(SPLITS, zip(split, known, strict=True), strict=True))
+
+    def seen_by(part: str, other: str) -> Samples:
+        return _local_samples(samples, *parts[part], forms[other])
+
     return Agent(
         name,
         encoder,
         head,
-        data=LocalData(
-            *(_local_samples(samples, part, targets, modality) for part, targets in parts)
-        ),
+        data=LocalData(**{part: seen_by(part, name) for part in SPLITS}, seen_by=seen_by),
         objective=objective,
         optimizer=lambda parameters: _optimizer(table, parameters),
         batch_size=table.batch_size,
@@ -130,20 +156,17 @@ def build_agent(
 
 
 def _local_samples(
-    samples: LabelledDataset, part: Tensor, labels: Tensor | None, modality: str
+    samples: ViewedDataset, part: Tensor, labels: Tensor | None, form: str
 ) -> TensorSamples:
-    inputs = samples.inputs[part]
-    if modality == "pixels" and inputs.dtype == torch.uint8:
+    inputs = samples.view(form, part)
+    if inputs.dtype == torch.uint8:
         return ByteSamples(inputs, labels)
-    return TensorSamples(MODALITIES[modality](samples.float_inputs(part)), labels)
+    return TensorSamples(inputs.float(), labels)
 
 
 def _optimizer(table: Training, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    if table.optimizer == "adam":
-        return Adam(parameters, lr=table.learning_rate, weight_decay=table.weight_decay)
-    return SGD(
-        parameters,
-        lr=table.learning_rate,
-        momentum=table.momentum,
-        weight_decay=table.weight_decay,
-    )
+    rate, decay = table.learning_rate, table.weight_decay
+    if table.optimizer == "sgd":
+        return SGD(parameters, lr=rate, momentum=table.momentum, weight_decay=decay)
+    make = AdamW if table.optimizer == "adamw" else Adam
+    return make(parameters, lr=rate, weight_decay=decay)

@@ -73,7 +73,8 @@ class Data(Table):
     """The data set, and how it is divided into pilots and the agents' samples."""
 
     name: str = "digits"
-    """A name that `sheafed data list` shows, or a folder of images, one subfolder per class."""
+    """A name that `sheafed data list` shows, of images or texts, or a folder of images, one
+    subfolder per class."""
     partition: Literal["label-shift", "iid", "dirichlet", "pathological", "shards"] = "label-shift"
     """How samples are divided among the agents, see `sheafed.datasets.partitions`."""
     shift: Fraction = 0.7
@@ -85,6 +86,9 @@ class Data(Table):
     """Pathological: the number of classes of each agent."""
     shards_per_agent: Count = 2
     """Shards: the number of shards of each agent."""
+    samples: Count | None = None
+    """How many samples are used, stratified by class; the same ones for every seed, and among
+    those of any larger number. By default all."""
     pilot_fraction: Annotated[float, Field(gt=0, lt=1, strict=True)] = 0.1
     """The fraction of all samples that is held out, unlabelled, as pilots."""
     pilot_classes: Literal["common", "all"] = "common"
@@ -109,8 +113,8 @@ class AgentTable(Table):
 
     name: Annotated[str, Field(min_length=1)]
     """Unique in the network."""
-    encoder: Literal["cnn", "mlp"] = "cnn"
-    """Blocks of convolutions, or of linear layers."""
+    encoder: Literal["cnn", "mlp", "linear"] = "cnn"
+    """Blocks of convolutions, or of linear layers, or a single linear layer with tanh."""
     widths: Annotated[tuple[Count, ...], Field(min_length=1)]
     """Of the encoder's blocks; the last is the latent size."""
     head: tuple[Count, ...] = ()
@@ -125,6 +129,9 @@ class AgentTable(Table):
     """Without labels an agent has no head and can only send; its objective must need none."""
     modality: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
     """The form in which the agent gets an image, see `sheafed.datasets.modalities`."""
+    pretrained: str | None = None
+    """Of an agent that gets texts: the frozen pretrained encoder whose latents of a text are the
+    agent's input. Encoded once, then kept in the cache."""
 
 
 class Model(Table):
@@ -228,14 +235,14 @@ class Training(Table):
     """An epoch has as many rounds as the agent with the fewest batches has batches."""
     batch_size: Count = 64
     """Of each agent."""
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     """Of each agent."""
     learning_rate: Positive = 0.01
     """Constant."""
     momentum: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.9
     """Of SGD."""
     weight_decay: NotNegative = 5e-4
-    """Of either optimiser."""
+    """Of any optimiser; AdamW keeps it out of the gradient's moments."""
     max_grad_norm: Positive | None = None
     """The bound to which each agent's gradient is clipped; by default it is not."""
     evaluate_every: Count = 1

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import networkx as nx
 import torch
 from torch import Tensor
 
-from sheafed import datasets, graphs
+from sheafed import graphs
 from sheafed.agents.agent import Agent
-from sheafed.config.agents import agent_modalities, agent_specs, build_agent
+from sheafed.config.agents import agent_forms, agent_specs, build_agent, check_agents
 from sheafed.config.custom_method import CustomMethod
+from sheafed.config.dataset import ViewedDataset, load_dataset
 from sheafed.config.experiment import Experiment
 from sheafed.datasets import partitions
-from sheafed.datasets.labelled_dataset import LabelledDataset
-from sheafed.datasets.modalities import MODALITIES
+from sheafed.datasets.labelled_dataset import as_float
 from sheafed.errors import ConfigError, UnknownAgentError
 from sheafed.methods import Method, Node
 from sheafed.methods.build_node import build_node
@@ -77,9 +76,10 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         raise UnknownAgentError(
             f"unknown agent {', '.join(unknown)}; agents of this config: {', '.join(names)}"
         )
-    samples = load_dataset(experiment.data.name)
+    samples = load_dataset(experiment.data)
     specs = agent_specs(experiment, classes=len(samples.classes))
-    modalities = agent_modalities(experiment, samples, specs)
+    forms = agent_forms(experiment, samples, specs)
+    check_agents(experiment, samples, specs, forms)
     pilots, partition = partition_samples(experiment, samples.labels, specs)
     splits = {
         name: _split(experiment, name, samples.labels, indices)
@@ -90,12 +90,12 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
     batches = min(len(train) // experiment.training.batch_size for train, *_ in splits.values())
     return Federation(
         agents=[
-            build_agent(experiment, name, spec, samples, splits[name], modalities[name])
+            build_agent(experiment, name, spec, samples, splits[name], forms)
             for name, spec in specs.items()
             if only is None or name in only
         ],
         graph=_graph(experiment, specs),
-        pilots=_pilot_set(samples, pilots, modalities),
+        pilots=_pilot_set(samples, pilots, forms, only or forms),
         method=method.load() if isinstance(method, CustomMethod) else method,
         partition=partition,
         labels=samples.labels,
@@ -103,13 +103,6 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         homogeneous=len({spec.latent for spec in specs.values()}) == 1,
         seed=experiment.seed,
     )
-
-
-def load_dataset(name: str) -> LabelledDataset:
-    """Return a data set by name, or a folder of images."""
-    if Path(name).is_dir():
-        return datasets.from_folder(Path(name))
-    return datasets.load(name)
 
 
 def partition_samples(
@@ -169,14 +162,19 @@ def _with_control(
     }
 
 
-def _pilot_set(samples: LabelledDataset, pilots: Tensor, modalities: Mapping[str, str]) -> PilotSet:
-    """Return the pilots, the same for all, or as each agent sees them, paired by sample."""
-    inputs = samples.float_inputs(pilots)
-    if set(modalities.values()) == {"pixels"}:
-        return PilotSet(inputs)
-    seen = {modality: MODALITIES[modality](inputs) for modality in modalities.values()}
+def _pilot_set(
+    samples: ViewedDataset, pilots: Tensor, forms: Mapping[str, str], local: Collection[str]
+) -> PilotSet:
+    """Return the pilots, the same for all, or as each local agent sees them, paired by sample."""
+    seen = {
+        form: as_float(samples.view(form, pilots))
+        for form in dict.fromkeys(forms[name] for name in local)
+    }
+    if len(set(forms.values())) == 1:
+        (shared,) = seen.values()
+        return PilotSet(shared)
     ids = [f"{samples.name} {index}" for index in pilots.tolist()]
-    return PilotSet({name: seen[modality] for name, modality in modalities.items()}, ids)
+    return PilotSet({name: seen[form] for name, form in forms.items() if name in local}, ids)
 
 
 def _graph(experiment: Experiment, specs: Mapping[str, AgentSpec]) -> nx.Graph[str]:

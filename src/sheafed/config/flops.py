@@ -6,9 +6,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from sheafed import models
-from sheafed.config.agents import agent_modalities, agent_specs, input_shape
+from sheafed.config.agents import agent_forms, agent_specs, check_agents
+from sheafed.config.dataset import load_dataset
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import load_dataset
 
 
 def step_flops(experiment: Experiment) -> dict[str, float]:
@@ -17,13 +17,14 @@ def step_flops(experiment: Experiment) -> dict[str, float]:
     Counted on the meta device, so nothing is computed and the result does not depend on the
     machine. Encoding pilots costs in proportion.
     """
-    samples = load_dataset(experiment.data.name)
+    samples = load_dataset(experiment.data)
     classes = len(samples.classes)
     counted = {}
     specs = agent_specs(experiment, classes)
-    modalities = agent_modalities(experiment, samples, specs)
+    forms = agent_forms(experiment, samples, specs)
+    check_agents(experiment, samples, specs, forms)
     for name, spec in specs.items():
-        shape = input_shape(samples, modalities[name])
+        shape = samples.shape_of(forms[name])
         with torch.device("meta"):
             encoder = models.build_encoder(spec, shape)
             head = models.build_head(spec, classes)

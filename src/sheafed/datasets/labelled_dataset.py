@@ -1,10 +1,14 @@
 """Labelled data sets in memory."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from sheafed.datasets.modalities import MODALITIES
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 from sheafed.linalg.checks import check_finite
 
@@ -30,6 +34,9 @@ class LabelledDataset:
     inputs: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+
+    form_key: ClassVar[str] = "modality"
+    """The key of an agent in a config that chooses its form of the samples, see `view`."""
 
     def __post_init__(self) -> None:
         if not len(self.inputs):
@@ -68,5 +75,37 @@ class LabelledDataset:
 
     def float_inputs(self, indices: Tensor | None = None) -> Tensor:
         """Return all or some inputs as float32; uint8 values are divided by 255."""
-        chosen = self.inputs if indices is None else self.inputs[indices]
-        return chosen / 255 if chosen.dtype == torch.uint8 else chosen.float()
+        return as_float(self.inputs if indices is None else self.inputs[indices])
+
+    def take(self, indices: Tensor) -> LabelledDataset:
+        """Return some of the samples, in this order, as a data set of the same classes."""
+        return replace(self, inputs=self.inputs[indices], labels=self.labels[indices])
+
+    def view(self, form: str, indices: Tensor) -> Tensor:
+        """Return samples in a modality; pixels as they are stored, e.g. as uint8.
+
+        >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+        >>> dataset = LabelledDataset("mine", images, torch.tensor([0, 1, 1, 0]), ("cat", "dog"))
+        >>> dataset.view("fourier", torch.tensor([3, 1])).shape
+        torch.Size([2, 1, 8, 5])
+        """
+        if form == "pixels":
+            return self.inputs[indices]
+        if len(self.shape) != 3:
+            raise ShapeError(
+                f"the samples of {self.name} are no images, they have the shape {self.shape}"
+            )
+        return MODALITIES[form](self.float_inputs(indices))
+
+    def shape_of(self, form: str) -> tuple[int, ...]:
+        """Return the shape of one sample in a modality."""
+        return tuple(self.view(form, torch.zeros(1, dtype=torch.long)).shape[1:])
+
+    def shows_images(self, form: str) -> bool:
+        """Whether samples in this modality can be shifted, rotated and erased in part."""
+        return form == "pixels" and len(self.shape) == 3
+
+
+def as_float(inputs: Tensor) -> Tensor:
+    """Return inputs as float32; uint8 values are divided by 255."""
+    return inputs / 255 if inputs.dtype == torch.uint8 else inputs.float()

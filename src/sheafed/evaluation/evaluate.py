@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import torch
 
+from sheafed.agents.samples import Samples
 from sheafed.evaluation.peer_evaluator import (
     ANSWER,
     PILOTS,
@@ -92,17 +93,14 @@ def oracle_accuracies(
     distillation trains heads on transported latents.
 
     It needs the inputs of all agents in this process, so it is a measurement and not part of any
-    protocol. Agents of different modalities cannot encode each other's inputs.
+    protocol. Agents of different modalities cannot encode each other's inputs, unless the data know
+    how another agent sees them (`LocalData.seen_by`).
     """
     found = {}
     for name, node in nodes.items():
         for sender in node.neighbours:
-            samples = local_samples(nodes[sender], split)
-            if (
-                node.agent.head is None
-                or samples is None
-                or not _same_modality(node, nodes[sender])
-            ):
+            samples = _as_seen_by(node, nodes[sender], split)
+            if node.agent.head is None or samples is None:
                 continue
             latents, targets = node.agent.encode_samples(samples)
             found[sender, name] = accuracy(node, latents, targets, of=sender)
@@ -116,6 +114,14 @@ def _neighbours_if(there: object, node: Node) -> tuple[str, ...]:
 def _tails(node: Node) -> tuple[str, ...]:
     """Return the neighbours that are the tail of their edge to this agent."""
     return tuple(j for j in node.neighbours if node.edge(j).head == node.name)
+
+
+def _as_seen_by(receiver: Node, sender: Node, split: Split) -> Samples | None:
+    """Return the sender's samples as the receiver sees them, if that is known."""
+    samples, seen_by = local_samples(sender, split), sender.agent.data.seen_by
+    if samples is None or _same_modality(receiver, sender):
+        return samples
+    return None if seen_by is None else seen_by(split, receiver.name)
 
 
 def _same_modality(one: Node, other: Node) -> bool:

@@ -86,6 +86,8 @@ def _agent_options(model: Record) -> Iterator[str]:
     yield from _by_value(
         "modality", ((name, modality) for name, modality in modalities if modality != "pixels")
     )
+    pretrained = ((agent["name"], agent.get("pretrained")) for agent in agents)
+    yield from _by_value("pretrained encoder", ((name, used) for name, used in pretrained if used))
     unlabelled = [agent["name"] for agent in agents if agent.get("labels") is False]
     if without := [*unlabelled, *model.get("unlabelled", [])]:
         yield f"no labels for {', '.join(without)}"
