@@ -1,4 +1,4 @@
-"""The table of all methods on digits: what it runs, and how it chooses."""
+"""Tables of all methods: what they run, and how they choose."""
 
 import importlib
 import math
@@ -17,7 +17,12 @@ BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 @pytest.fixture
 def table(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("digits_table")
+    return importlib.import_module("method_table")
+
+
+@pytest.fixture
+def text_table(table):
+    return importlib.import_module("text_table")
 
 
 class Scores:
@@ -42,23 +47,25 @@ class Scores:
                 finish(trial, self.out, score, private_accuracy=1 - score)
 
 
-def test_rows_are_the_preset_and_its_alternatives(table):
-    preset = read_experiment("digits")
+@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters"])
+def test_rows_are_the_preset_and_its_alternatives(table, text_table, preset):
+    own = read_experiment(preset).method
+    entries = table.ENTRIES if preset == "digits" else text_table.TEXT_ENTRIES
     methods = {
-        name: read_experiment("digits", variant).method
-        for name, (variant, _) in table.ENTRIES.items()
+        name: read_experiment(preset, variant).method for name, (variant, _) in entries.items()
     }
-    assert methods["Sheaf-FRL with distillation"] == preset.method
-    start = replace(preset.method, distillation=None)
+    assert methods["Sheaf-FRL with distillation"] == own
+    start = replace(own, distillation=None)
     assert replace(methods["Sheaf-FRL"], penalty=start.penalty, whitening=start.whitening) == start
     labels = {method.label for method in methods.values()}
     assert labels >= {"Non-cooperative", "Sheaf-FMTL", "ComFed", "FedMuscle"}
     assert any(label.startswith("FedProto") for label in labels)
 
 
-def test_the_table_says_whether_the_preset_has_what_it_chose(table):
+@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters"])
+def test_the_table_says_whether_the_preset_has_what_it_chose(table, text_table, preset):
     variant, options = table.ENTRIES["Sheaf-FRL with distillation"]
-    method = read_experiment("digits").method
+    method = read_experiment(preset).method
     chosen = {
         table.PENALTY: method.penalty,
         table.WHITENING: f"{{shrinkage={method.whitening.shrinkage}}}",
@@ -66,17 +73,19 @@ def test_the_table_says_whether_the_preset_has_what_it_chose(table):
         table.WEIGHT: method.distillation.weight,
     }
     assert list(options) == list(chosen)
-    assert table.is_as_in_preset(variant, table.as_overrides(chosen))
+    assert table.is_as_in_preset(preset, variant, table.as_overrides(chosen))
     other = table.as_overrides(chosen | {table.PENALTY: method.penalty / 2})
-    assert not table.is_as_in_preset(variant, other)
+    assert not table.is_as_in_preset(preset, variant, other)
+    grid = table.GRID if preset == "digits" else text_table.GRID
     for key, value in chosen.items():
-        assert str(value) in table.CANDIDATES[key]
+        written = f"{value:g}" if key == table.PENALTY else str(value)
+        assert written in grid.candidates[key]
 
 
 def test_equal_latents_change_only_the_latent_size(table):
     preset, equal = (
         build_federation(read_experiment("digits", overrides))
-        for overrides in ((), table.equal_latents(20))
+        for overrides in ((), table.equal_latents(read_experiment("digits"), 20))
     )
     assert {agent.dimension for agent in equal.agents} == {20}
     assert equal.homogeneous
@@ -85,6 +94,14 @@ def test_equal_latents_change_only_the_latent_size(table):
     for one, other in zip(preset.agents, equal.agents, strict=True):
         assert (one.data.test.targets == other.data.test.targets).all()
         assert str(one.head).splitlines()[2:] == str(other.head).splitlines()[2:]
+
+
+def test_equal_latents_keep_the_pretrained_encoders(table):
+    preset = read_experiment("newsgroups")
+    equal = read_experiment("newsgroups", table.equal_latents(preset, 64))
+    assert {agent.widths for agent in equal.model.agents} == {(64,)}
+    unequal = [a.model_copy(update={"widths": (64,)}) for a in preset.model.agents]
+    assert list(equal.model.agents) == unequal
 
 
 def test_a_choice_at_the_end_of_the_penalties_is_followed_further(table, tmp_path):

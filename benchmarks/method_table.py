@@ -1,0 +1,212 @@
+"""What tables of all methods share: which there are, how options are chosen, and a row's figures.
+
+The options of each method are chosen by the validation score, the mean of private and
+communication accuracy on validation data, over the first `--choice-seeds` seeds; the chosen ones
+then run with all seeds. Options are chosen one after the other, in the order of a grid. A penalty
+at the end of those tried is not accepted before the next one is worse. Methods that are aligned
+after training choose the shrinkage of their maps in every run, by validation data. An interrupted
+command continues where it stopped.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from sheafed.config import Experiment, read_experiment
+from sheafed.config.agents import agent_specs
+from sheafed.sweep import Overrides, Runner, Trial, with_deviation
+from sheafed.sweep.results import average, is_finished, validation_score
+
+PENALTY = "method.penalty"
+WHITENING = "method.whitening"
+CONFIDENCE = "method.distillation.confidence"
+WEIGHT = "method.distillation.weight"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The candidates of every option, and the values of options that are not chosen yet."""
+
+    candidates: Mapping[str, Sequence[str]]
+    start: Mapping[str, str]
+
+
+GRID = Grid(
+    candidates={
+        PENALTY: ("0.03", "0.1", "0.3", "1"),
+        WHITENING: ("{shrinkage=0.1}", "{shrinkage=0.5}", "{shrinkage=0.9}", "{kind='swbn'}"),
+        CONFIDENCE: ("0.5", "0.8", "0.95"),
+        WEIGHT: ("0.3", "1.0", "3.0", "10.0"),
+    },
+    start={PENALTY: "0.1", WHITENING: "{shrinkage=0.5}", CONFIDENCE: "0.8", WEIGHT: "1.0"},
+)
+ALL_PENALTIES = ("0.001", "0.003", "0.01", *GRID.candidates[PENALTY], "3", "10", "30", "100", "300")
+
+ALONE = "method.name=non-cooperative"
+WITHOUT_DISTILLATION = 'method={name="sheaf-frl", exchange_every=8, quantisation="int8"}'
+Entries = dict[str, tuple[Overrides, tuple[str, ...]]]
+ENTRIES: Entries = {
+    "non-cooperative": ((ALONE,), ()),
+    "Sheaf-FMTL": (("method.name=sheaf-fmtl",), (PENALTY,)),
+    "ComFed": (("method.name=comfed",), (PENALTY,)),
+    "FedProto": (("method.name=fedproto",), (PENALTY,)),
+    "FedMuscle": (("method.name=fedmuscle",), (PENALTY,)),
+    "Sheaf-FRL": ((WITHOUT_DISTILLATION,), (PENALTY, WHITENING)),
+    "Sheaf-FRL with distillation": (
+        ("method.name=sheaf-frl",),
+        (PENALTY, WHITENING, CONFIDENCE, WEIGHT),
+    ),
+    "control: labelled pilots": ((ALONE, "data.control=labelled-pilots"), ()),
+    "control: pooled data": ((ALONE, "data.control=pooled"), ()),
+}
+"""The rows of a table: what each runs, and which options are chosen for it."""
+NEED_ONE_LATENT_SIZE = {"FedProto", "FedMuscle"}
+CASES = ("preset", "equal-latents")
+COLUMNS = {
+    "private": "private_accuracy",
+    "communication": "fair",
+    "as in paper": "as_in_paper",
+    "oracle encoder": "oracle_accuracy",
+}
+HEADINGS = ("method", *COLUMNS, "MiB", "chosen")
+
+
+def parser_of(description: str, epochs: int) -> argparse.ArgumentParser:
+    """Return the options that all tables have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--case", choices=CASES, default="preset")
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--choice-seeds", type=int, default=2, help="how many of them choose")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=epochs, help="as in the preset")
+    parser.add_argument("--only", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    return parser
+
+
+def settings_of(given: argparse.Namespace, preset: str, size: int) -> Overrides:
+    """Return the overrides of all runs; in the case of equal latents, they have this size."""
+    settings = (f"training.epochs={given.epochs}", f"training.evaluate_every={given.epochs}")
+    equal = equal_latents(read_experiment(preset), size) if given.case == "equal-latents" else ()
+    return (*settings, *equal)
+
+
+def equal_latents(experiment: Experiment, size: int) -> Overrides:
+    """Return the agents of an experiment with one latent size, as an override."""
+    pretrained = {agent.name: agent.pretrained for agent in experiment.model.agents}
+    agents = []
+    for name, spec in agent_specs(experiment, classes=10).items():
+        keys = {
+            "name": name,
+            "encoder": spec.kind,
+            "widths": [*spec.encoder[:-1], size],
+            "head": spec.head,
+            "dropout": spec.dropout,
+            "target_classes": spec.target_classes,
+        }
+        if pretrained.get(name):
+            keys["pretrained"] = pretrained[name]
+        agents.append("{" + ", ".join(f"{k}={json.dumps(v)}" for k, v in keys.items()) + "}")
+    return (f"model.agents=[{', '.join(agents)}]",)
+
+
+def rows_of(
+    runner: Runner,
+    given: argparse.Namespace,
+    entries: Entries = ENTRIES,
+    grid: Grid = GRID,
+    condition: Overrides = (),
+) -> list[list[str]]:
+    """Choose the options of every method, run all seeds with them, and return the rows.
+
+    Args:
+        runner: of the preset.
+        given: the options of the command line.
+        entries: the rows.
+        grid: what options are chosen from.
+        condition: what all methods have in common, e.g. the label shift.
+    """
+    rows, seeds = [], range(given.seeds)
+    for name in given.only:
+        if given.case == "preset" and name in NEED_ONE_LATENT_SIZE:
+            continue
+        print(f"\n{' '.join((*condition, name))}", flush=True)
+        variant, options = entries[name]
+        variant = (*condition, *variant)
+        chosen = choose(runner, variant, options, seeds[: given.choice_seeds], grid)
+        if given.case == "preset" and not is_as_in_preset(runner.config, variant, chosen):
+            print(f"{name}: the preset has other options than {' '.join(chosen)}")
+        trials = [Trial(variant, chosen, seed) for seed in seeds]
+        runner.check(trials)
+        runner.run(trials)
+        rows.append(as_row(name, trials, runner.out))
+    return rows
+
+
+def choose(
+    runner: Runner,
+    variant: Overrides,
+    options: Sequence[str],
+    seeds: Sequence[int],
+    grid: Grid = GRID,
+) -> Overrides:
+    """Return the values that the validation score chooses, one option after the other."""
+    chosen = {option: grid.start[option] for option in options}
+    for option in options:
+        scores: dict[str, float] = {}
+        tried: Sequence[str] = grid.candidates[option]
+        while missing := [value for value in tried if value not in scores]:
+            sets = {value: as_overrides(chosen | {option: value}) for value in missing}
+            trials = [Trial(variant, c, seed) for c in sets.values() for seed in seeds]
+            runner.check(trials)
+            runner.run(trials, option)
+            scores |= {v: score(runner.out, variant, c, seeds) for v, c in sets.items()}
+            chosen[option] = max(scores, key=lambda value: scores[value])
+            tried = widened(tried, chosen[option]) if option == PENALTY else tried
+        print(f"{option}: " + ", ".join(f"{v} scores {s:.4f}" for v, s in scores.items()))
+    return as_overrides(chosen)
+
+
+def widened(tried: Sequence[str], best: str) -> Sequence[str]:
+    """Return the penalties tried, and one more beyond the best if it is at their end."""
+    first, last = ALL_PENALTIES.index(tried[0]), ALL_PENALTIES.index(tried[-1])
+    first -= best == tried[0] and first > 0
+    last += best == tried[-1]
+    return ALL_PENALTIES[first : last + 1]
+
+
+def as_overrides(values: Mapping[str, str]) -> Overrides:
+    return tuple(f"{option}={value}" for option, value in values.items())
+
+
+def is_as_in_preset(preset: str, variant: Overrides, chosen: Overrides) -> bool:
+    """Whether Sheaf-FRL has the options chosen for it in the preset; of others it says nothing."""
+    method, own = (read_experiment(preset, o).method for o in ((*variant, *chosen), ()))
+    return method.label != own.label or method == own
+
+
+def score(out: Path, variant: Overrides, candidate: Overrides, seeds: Sequence[int]) -> float:
+    """Return the mean validation score; one that diverged is worse than any other."""
+    trials = [Trial(variant, candidate, seed) for seed in seeds]
+    if not all(is_finished(trial, out) for trial in trials):
+        return float("-inf")
+    return fmean(validation_score(trial, out) for trial in trials)
+
+
+def as_row(name: str, trials: Sequence[Trial], out: Path) -> list[str]:
+    failed = [trial.seed for trial in trials if not is_finished(trial, out)]
+    if failed:
+        return [name, f"seeds {failed} failed", *["-"] * len(COLUMNS), ""]
+    row = average(trials[0].variant, trials, out)
+    figures = [with_deviation(row.mean[key], row.deviation[key]) for key in COLUMNS.values()]
+    chosen = (override.partition("=") for override in trials[0].candidate)
+    values = [f"{key.rpartition('.')[2]} {value}" for key, _, value in chosen]
+    return [
+        name,
+        *figures,
+        f"{(row.mean['bytes_sent'] or 0) / 2**20:.1f}",
+        ", ".join(values) or "-",
+    ]
