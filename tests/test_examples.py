@@ -111,6 +111,33 @@ def test_change_embedding_model(load, monkeypatch):
         module.main(pilots=100, gate=1.1)
 
 
+def test_text_encoders(load, monkeypatch, capsys):
+    """With made texts, `label number`, and made latents: nothing is downloaded."""
+    module = load("text_encoders")
+    labels = torch.arange(6000) % 20
+    made = TextDataset("made", tuple(map(str, range(6000))), labels, tuple(map(str, range(20))))
+    generator = torch.Generator().manual_seed(0)
+
+    def latents(encoder, texts):
+        rows = labels[[int(text) for text in texts]]
+        directions = torch.randn(20, 12, generator=generator)
+        return directions[rows] + torch.randn(len(rows), 12, generator=generator)
+
+    monkeypatch.setattr(module, "load_texts", lambda name: made)
+    monkeypatch.setattr(module, "encode_cached", latents)
+    networks = module.main(epochs=3)
+    assert list(networks) == ["alone", "recommended"]
+    for network in networks.values():
+        assert {a.name: a.dimension for a in network.agents.values()} == {
+            name: d for name, (d, _) in module.ENCODERS.items()
+        }
+        assert len(network.history.evaluation.communication) == 12
+    alone, recommended = (n.history.last["communication_accuracy"] for n in networks.values())
+    assert recommended > alone > 0.2  # a guess is right in one case of twenty
+    shown = capsys.readouterr().out
+    assert f"{alone:.3f} alone, {recommended:.3f} recommended" in shown
+
+
 def test_noisy_channels(load, tmp_path):
     module = load("noisy_channels")
     module.AXES = {"snr_db": ("dB", (-20, 20), (20,)), "bits": ("bits", (1, 8), ())}
