@@ -2,10 +2,10 @@
 
 The options of each method are chosen by the validation score, the mean of private and
 communication accuracy on validation data, over the first `--choice-seeds` seeds; the chosen ones
-then run with all seeds. Options are chosen one after the other, in the order of a grid. A penalty
-at the end of those tried is not accepted before the next one is worse. Methods that are aligned
-after training choose the shrinkage of their maps in every run, by validation data. An interrupted
-command continues where it stopped.
+then run with all seeds. Options are chosen one after the other, in the order of a grid. A penalty,
+or another value that a grid can be widened by, is not accepted at the end of those tried before
+the next one is worse. Methods that are aligned after training choose the shrinkage of their maps
+in every run, by validation data. An interrupted command continues where it stopped.
 """
 
 import argparse
@@ -28,12 +28,23 @@ WEIGHT = "method.distillation.weight"
 
 @dataclass(frozen=True)
 class Grid:
-    """The candidates of every option, and the values of options that are not chosen yet."""
+    """What options are chosen from.
+
+    Args:
+        candidates: of every option.
+        start: the values of options that are not chosen yet.
+        ladders: all values, in order, by which candidates are widened.
+    """
 
     candidates: Mapping[str, Sequence[str]]
     start: Mapping[str, str]
+    ladders: Mapping[str, Sequence[str]]
 
 
+PENALTIES = (
+    *("0.001", "0.003", "0.01", "0.03", "0.1", "0.3", "1"),
+    *("3", "10", "30", "100", "300"),
+)
 GRID = Grid(
     candidates={
         PENALTY: ("0.03", "0.1", "0.3", "1"),
@@ -42,8 +53,8 @@ GRID = Grid(
         WEIGHT: ("0.3", "1.0", "3.0", "10.0"),
     },
     start={PENALTY: "0.1", WHITENING: "{shrinkage=0.5}", CONFIDENCE: "0.8", WEIGHT: "1.0"},
+    ladders={PENALTY: PENALTIES},
 )
-ALL_PENALTIES = ("0.001", "0.003", "0.01", *GRID.candidates[PENALTY], "3", "10", "30", "100", "300")
 
 ALONE = "method.name=non-cooperative"
 WITHOUT_DISTILLATION = 'method={name="sheaf-frl", exchange_every=8, quantisation="int8"}'
@@ -165,17 +176,21 @@ def choose(
             runner.run(trials, option)
             scores |= {v: score(runner.out, variant, c, seeds) for v, c in sets.items()}
             chosen[option] = max(scores, key=lambda value: scores[value])
-            tried = widened(tried, chosen[option]) if option == PENALTY else tried
+            tried = widened(tried, chosen[option], grid.ladders.get(option, tried))
         print(f"{option}: " + ", ".join(f"{v} scores {s:.4f}" for v, s in scores.items()))
     return as_overrides(chosen)
 
 
-def widened(tried: Sequence[str], best: str) -> Sequence[str]:
-    """Return the penalties tried, and one more beyond the best if it is at their end."""
-    first, last = ALL_PENALTIES.index(tried[0]), ALL_PENALTIES.index(tried[-1])
+def widened(tried: Sequence[str], best: str, ladder: Sequence[str]) -> Sequence[str]:
+    """Return the values tried, and the next of the ladder if the best is at their end.
+
+    >>> widened(["0.1", "1"], "1", ["0.01", "0.1", "1", "10"])
+    ['0.1', '1', '10']
+    """
+    first, last = ladder.index(tried[0]), ladder.index(tried[-1])
     first -= best == tried[0] and first > 0
     last += best == tried[-1]
-    return ALL_PENALTIES[first : last + 1]
+    return ladder[first : last + 1]
 
 
 def as_overrides(values: Mapping[str, str]) -> Overrides:

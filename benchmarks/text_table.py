@@ -16,6 +16,7 @@ from method_table import (
     CONFIDENCE,
     ENTRIES,
     HEADINGS,
+    PENALTIES,
     PENALTY,
     WEIGHT,
     WHITENING,
@@ -37,6 +38,11 @@ GRID = Grid(
         WEIGHT: ("0.3", "1.0", "3.0"),
     },
     start={PENALTY: "1", WHITENING: "{shrinkage=0.9}", CONFIDENCE: "0.5", WEIGHT: "1.0"},
+    ladders={
+        PENALTY: PENALTIES,
+        CONFIDENCE: ("0.0", "0.1", "0.3", "0.5", "0.8", "0.95"),
+        WEIGHT: ("0.1", "0.3", "1.0", "3.0", "10.0"),
+    },
 )
 LEARN_MAPS = {"ComFed", "Sheaf-FRL", "Sheaf-FRL with distillation"}
 TEXT_ENTRIES: Entries = {
