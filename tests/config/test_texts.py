@@ -163,6 +163,13 @@ def test_an_unknown_encoder_is_refused(monkeypatch):
 def test_some_samples_of_images_keep_the_mixture_of_classes():
     labels = build_federation(read_experiment("digits", ["data.samples=500"])).labels
     assert len(labels) == 500
+    with pytest.raises(ConfigError, match=r"data.samples must be at most 1797.*digits, got 2000"):
+        build_federation(read_experiment("digits", ["data.samples=2000"]))
     assert (
         labels.bincount() - datasets.load("digits").labels.bincount() * 500 / 1797
     ).abs().max() < 2
+
+
+def test_an_unknown_data_set_is_refused():
+    with pytest.raises(ConfigError, match=r"unknown data set 'imdb'.*digits, .*20newsgroups"):
+        build_federation(read_experiment("digits", ["data.name=imdb"]))

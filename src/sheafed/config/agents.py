@@ -93,8 +93,8 @@ def _form(samples: ViewedDataset, name: str, table: AgentTable | None) -> str:
     if form is None:
         raise ConfigError(
             f"agent {name!r} needs {samples.form_key}: the samples of {samples.name} are "
-            f"{FORM_KEYS[samples.form_key]}; give each agent of [[model.agents]] an encoder by "
-            f"name, see `sheafed data list`"
+            f"{FORM_KEYS[samples.form_key]}; give every agent of [[model.agents]] one that "
+            "`sheafed encoders list` shows"
         )
     for key, value in chosen.items():
         if value != AgentTable.model_fields[key].default:

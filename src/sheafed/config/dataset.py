@@ -11,7 +11,9 @@ from torch import Tensor
 
 from sheafed.config.experiment import Data
 from sheafed.datasets import from_folder, load, load_texts, subset
+from sheafed.datasets.catalog import DATASETS
 from sheafed.datasets.texts import TEXTS
+from sheafed.errors import ConfigError
 from sheafed.text_encoders import encode_cached
 from sheafed.text_encoders.catalog import text_encoder_info
 
@@ -85,8 +87,18 @@ def load_dataset(table: Data) -> ViewedDataset:
     elif table.name in TEXTS:
         found = load_texts(table.name)
         samples = EncodedTexts(found.name, found.texts, found.labels, found.classes)
-    else:
+    elif table.name in DATASETS:
         samples = load(table.name)
+    else:
+        raise ConfigError(
+            f"unknown data set {table.name!r} in data.name; choose one of "
+            f"{', '.join((*DATASETS, *TEXTS))}, or a folder of images with one subfolder per class"
+        )
     if table.samples is None:
         return samples
+    if table.samples > len(samples.labels):
+        raise ConfigError(
+            f"data.samples must be at most {len(samples.labels)}, the number of samples of "
+            f"{samples.name}, got {table.samples}"
+        )
     return samples.take(subset(samples.labels, table.samples))
