@@ -85,7 +85,7 @@ COLUMNS = {
 HEADINGS = ("method", *COLUMNS, "MiB", "chosen")
 
 
-def parser_of(description: str, epochs: int) -> argparse.ArgumentParser:
+def parser_of(description: str, epochs: int, entries: Entries = ENTRIES) -> argparse.ArgumentParser:
     """Return the options that all tables have."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, required=True)
@@ -94,7 +94,7 @@ def parser_of(description: str, epochs: int) -> argparse.ArgumentParser:
     parser.add_argument("--choice-seeds", type=int, default=2, help="how many of them choose")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=epochs, help="as in the preset")
-    parser.add_argument("--only", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    parser.add_argument("--only", nargs="+", choices=entries, default=list(entries))
     return parser
 
 
@@ -198,9 +198,11 @@ def as_overrides(values: Mapping[str, str]) -> Overrides:
 
 
 def is_as_in_preset(preset: str, variant: Overrides, chosen: Overrides) -> bool:
-    """Whether Sheaf-FRL has the options chosen for it in the preset; of others it says nothing."""
-    method, own = (read_experiment(preset, o).method for o in ((*variant, *chosen), ()))
-    return method.label != own.label or method == own
+    """Whether a variant that is the preset itself has the options chosen for it there."""
+    own = read_experiment(preset)
+    if read_experiment(preset, variant) != own:
+        return True
+    return read_experiment(preset, (*variant, *chosen)) == own
 
 
 def score(out: Path, variant: Overrides, candidate: Overrides, seeds: Sequence[int]) -> float:

@@ -53,12 +53,16 @@ TEXT_ENTRIES: Entries = {
     "Sheaf-FRL": (
         ('method={name="sheaf-frl", exchange_every=8, quantisation="int8", pilots_per_round=256}',),
         (PENALTY, WHITENING),
-    )
+    ),
+    "distillation without penalty": (
+        ("method.name=sheaf-frl", "method.penalty=0"),
+        (WHITENING, CONFIDENCE, WEIGHT),
+    ),
 }
 
 
 def main() -> None:
-    parser = parser_of(__doc__.splitlines()[0], epochs=30)
+    parser = parser_of(__doc__.splitlines()[0], epochs=30, entries=TEXT_ENTRIES)
     parser.add_argument("--data", choices=PRESETS, default="20newsgroups")
     parser.add_argument("--shifts", default="0.3,0.7,0.9", help="label shifts, by commas")
     given = parser.parse_args()

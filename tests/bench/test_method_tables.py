@@ -76,6 +76,7 @@ def test_the_table_says_whether_the_preset_has_what_it_chose(table, text_table, 
     assert table.is_as_in_preset(preset, variant, table.as_overrides(chosen))
     other = table.as_overrides(chosen | {table.PENALTY: method.penalty / 2})
     assert not table.is_as_in_preset(preset, variant, other)
+    assert table.is_as_in_preset(preset, (*variant, "data.shift=0.2"), other)  # not the preset's
     grid = table.GRID if preset == "digits" else text_table.GRID
     for key, value in chosen.items():
         written = f"{value:g}" if key == table.PENALTY else str(value)
