@@ -130,6 +130,7 @@ def rows_of(
     entries: Entries = ENTRIES,
     grid: Grid = GRID,
     condition: Overrides = (),
+    choose_under: Overrides | None = None,
 ) -> list[list[str]]:
     """Choose the options of every method, run all seeds with them, and return the rows.
 
@@ -139,6 +140,7 @@ def rows_of(
         entries: the rows.
         grid: what options are chosen from.
         condition: what all methods have in common, e.g. the label shift.
+        choose_under: the condition under which options are chosen, by default the same.
     """
     rows, seeds = [], range(given.seeds)
     for name in given.only:
@@ -146,8 +148,9 @@ def rows_of(
             continue
         print(f"\n{' '.join((*condition, name))}", flush=True)
         variant, options = entries[name]
+        first = (*(condition if choose_under is None else choose_under), *variant)
         variant = (*condition, *variant)
-        chosen = choose(runner, variant, options, seeds[: given.choice_seeds], grid)
+        chosen = choose(runner, first, options, seeds[: given.choice_seeds], grid)
         if given.case == "preset" and not is_as_in_preset(runner.config, variant, chosen):
             print(f"{name}: the preset has other options than {' '.join(chosen)}")
         trials = [Trial(variant, chosen, seed) for seed in seeds]
