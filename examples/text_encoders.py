@@ -28,7 +28,7 @@ ENCODERS = {
     "wordllama-256": (56, 17),
 }
 TOPICS = {name: [(first + k) % 20 for k in range(8)] for name, (_, first) in ENCODERS.items()}
-DISTILLED = {"penalty": 1.0, "distillation": sheafed.Distillation(confidence=0.5)}
+DISTILLED = {"penalty": 1.0, "distillation": sheafed.Distillation(confidence=0.1, weight=3.0)}
 FEW_BYTES = {"pilots_per_round": 256, "exchange_every": 8, "quantisation": "int8"}
 METHODS = {
     "alone": sheafed.NonCooperative(shrinkage=0.9),
