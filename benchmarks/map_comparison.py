@@ -4,8 +4,8 @@
     python benchmarks/map_comparison.py --out out/maps
 
 Each line of `results.jsonl` is one directed pair of encoders, number of pilots, method and seed,
-which draws pilots, corpus and test texts. Lines that are there are not computed again. Seed 0 was used to
-design the maps, so it is not reported. Packages that are not installed are named and left out.
+which draws pilots, corpus and test texts. Lines that are there are not computed again. Seed 0 was
+used to design the maps, so it is not reported. Packages that are not installed are left out.
 """
 
 from __future__ import annotations
