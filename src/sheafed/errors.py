@@ -68,6 +68,10 @@ class AlignmentFormatError(SheafedError):
     """A saved alignment cannot be read."""
 
 
+class EncoderMismatchError(SheafedError):
+    """Latents cannot come from the encoder that was aligned."""
+
+
 class AlignmentQualityError(SheafedError):
     """Maps are worse on held-out pilots than was demanded."""
 

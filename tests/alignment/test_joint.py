@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 
 import sheafed
 from sheafed.alignment import fit_map
-from sheafed.alignment.joint import JointMap, JointPilots
+from sheafed.alignment.joint import JointMap, JointPilots, reliable_rank
 from sheafed.alignment.shared_pilots import encoded
 from sheafed.errors import EmptyInputError, InputError, MissingPilotsError, NonFiniteError
 
@@ -105,6 +105,14 @@ def test_a_joint_map_is_two_ridge_regressions_through_the_sections():
     np.testing.assert_allclose(
         found.transform(latents["a"]), read.predict(estimate.predict(latents["a"])), atol=1e-9
     )
+
+
+def test_sections_that_agents_disagree_about_are_not_reliable():
+    falling = torch.cat([torch.full((10,), 0.8), torch.zeros(20)])
+    # The mean of 8 falls below 0.3 where 2 of them are left.
+    assert reliable_rank([falling, falling[:25]]) == 8
+    assert reliable_rank([torch.zeros(9)]) == 1
+    assert reliable_rank([torch.ones(9), torch.ones(7)]) == 7
 
 
 def test_a_saved_joint_alignment_sends_the_same(tmp_path):

@@ -143,3 +143,34 @@ def test_send_from_a_directory_without_alignment(files, run):
     assert code == 2
     assert "sheafed align --out" in complaint
     assert not (files / "out.npy").exists()
+
+
+def test_latents_of_another_encoder_are_refused_unless_told_otherwise(files, run):
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    run("align", *named, "--out", files / "alignment", "--maps", "ridge")
+    np.save(files / "z.npy", 100 * np.load(files / "anna.npy"))
+    arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "bert"]
+    arguments += [files / "z.npy", "--out", files / "out.npy"]
+    code, _, complaint = run("send", *arguments)
+    assert code == 2
+    assert "no latents of the encoder 'anna'" in complaint
+    assert not (files / "out.npy").exists()
+    assert run("send", *arguments, "--no-check")[0] == 0
+
+
+def test_missing_pilots_and_joint_maps(files, run):
+    for name, rows in {"anna": slice(25), "bert": slice(25, None)}.items():
+        z = np.load(files / f"{name}.npy")
+        z[rows] = np.nan
+        np.save(files / f"{name}.npy", z)
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert", "cleo")]
+    options = ["--maps", "joint", "--out", files / "alignment"]
+    code, printed, _ = run("align", *named, *options)
+    assert code == 0
+    assert printed.count("not judged") > 4
+    code, _, complaint = run("align", *named, *options, "--gate", "0.1")
+    assert code == 2
+    assert "anna -> bert not judged" in complaint
+    code, _, complaint = run("align", *named, "--out", files / "alignment")
+    assert code == 2
+    assert "anna and bert (0)" in complaint

@@ -38,14 +38,20 @@ class Alignment(files.AlignmentContent):
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self.whitenings))
 
-    def send(self, z: ArrayT, sender: str, receiver: str) -> ArrayT:
+    def send(self, z: ArrayT, sender: str, receiver: str, *, check: bool = True) -> ArrayT:
         """Return the sender's latents `(n, d_sender)` as the receiver would have them.
 
         The result `(n, d_receiver)` is of the kind and precision of `z`, ready for the receiver's
         head. A single latent `(d_sender,)` works too. Between agents that are not neighbours the
         latents take the path that keeps most by the held-out quality of its hops.
+
+        32 rows or more are refused (`EncoderMismatchError`) if statistics show that they come from
+        another encoder than the pilots' latents; `check=False` sends them all the same.
         """
-        return self.link(sender, receiver).transform(z)
+        link = self.link(sender, receiver)
+        if check:
+            self.fingerprints[sender].check(sender, z)
+        return link.transform(z)
 
     def link(self, sender: str, receiver: str) -> AffineMap:
         """Return the map that `send` applies, composed of those of its hops.

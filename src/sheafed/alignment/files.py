@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from sheafed.alignment.affine_map import AffineMap
+from sheafed.alignment.fingerprint import Fingerprint
 from sheafed.alignment.report import EdgeFit, PairFit
 from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import write_atomically
@@ -32,6 +33,8 @@ class _Document(BaseModel):
     goal: Goal
     edges: list[EdgeFit]
     pairs: list[PairFit]
+    energies: dict[str, float]
+    structured: dict[str, bool]
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class AlignmentContent:
     """For each directed pair of neighbours, sender and receiver."""
     pairs: tuple[PairFit, ...]
     goal: Goal
+    fingerprints: Mapping[str, Fingerprint]
 
 
 def save(directory: str | Path, content: AlignmentContent) -> Path:
@@ -56,6 +60,10 @@ def save(directory: str | Path, content: AlignmentContent) -> Path:
         tensors[f"mean/{name}"] = whitening.mean
         tensors[f"whitener/{name}"] = whitening.whitener.contiguous()
         tensors[f"colourer/{name}"] = whitening.colourer.contiguous().clone()
+        known = content.fingerprints[name]
+        tensors[f"fingerprint/mean/{name}"] = known.mean.clone()
+        tensors[f"fingerprint/basis/{name}"] = known.basis.float().contiguous()
+        tensors[f"fingerprint/variances/{name}"] = known.variances.clone()
     for number, fit in enumerate(content.fits):
         isometry = content.sheaf.maps[Edge(fit.head, fit.tail)]
         tensors[f"isometry/{number}"] = isometry.contiguous()
@@ -73,6 +81,8 @@ def save(directory: str | Path, content: AlignmentContent) -> Path:
         goal=content.goal,
         edges=list(content.fits),
         pairs=list(content.pairs),
+        energies={name: known.energy for name, known in content.fingerprints.items()},
+        structured={name: known.structured for name, known in content.fingerprints.items()},
     )
     write_atomically(directory / TENSORS, payload)
     write_atomically(directory / DOCUMENT, document.model_dump_json(indent=2).encode())
@@ -106,10 +116,26 @@ def load(directory: str | Path) -> AlignmentContent:
             (pair.sender, pair.receiver): _affine(tensors, number, pair, document.dims)
             for number, pair in enumerate(document.pairs)
         }
+        fingerprints = {
+            name: Fingerprint(
+                tensors[f"fingerprint/mean/{name}"],
+                tensors[f"fingerprint/basis/{name}"].double(),
+                tensors[f"fingerprint/variances/{name}"],
+                document.energies[name],
+                document.structured[name],
+            )
+            for name in document.dims
+        }
     except (safetensors.SafetensorError, KeyError, InputError) as problem:
         raise AlignmentFormatError(f"{directory} holds no usable alignment: {problem}") from problem
     return AlignmentContent(
-        sheaf, whitenings, tuple(document.edges), maps, tuple(document.pairs), document.goal
+        sheaf,
+        whitenings,
+        tuple(document.edges),
+        maps,
+        tuple(document.pairs),
+        document.goal,
+        fingerprints,
     )
 
 

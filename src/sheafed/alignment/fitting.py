@@ -14,6 +14,7 @@ from torch import Tensor
 from sheafed import graphs
 from sheafed.alignment.alignment import Alignment
 from sheafed.alignment.arrays import Array, as_pilots
+from sheafed.alignment.fingerprint import fingerprint
 from sheafed.alignment.kinds import Kind, Maps, kinds_of
 from sheafed.alignment.pair_maps import choose_maps, pair_fit
 from sheafed.alignment.pilot_table import PilotTable, pilot_table
@@ -114,6 +115,7 @@ def align(
             for pair, choice in chosen.items()
         ),
         goal=goal,
+        fingerprints={name: fingerprint(pilots[name], supports[name]) for name in pilots},
     )
 
 

@@ -19,13 +19,15 @@ from sheafed.alignment.shared_pilots import PilotLatents, SharedPilots, SupportM
 from sheafed.errors import InputError
 from sheafed.linalg.checks import check_int
 from sheafed.linalg.decompositions import svd
-from sheafed.linalg.maxvar import consensus, maxvar
+from sheafed.linalg.maxvar import consensus, intraclass_correlation, maxvar
 from sheafed.linalg.whitening import Shrinkage
 
 SHRINKAGES = (0.1, 0.5, 0.9)
 RANKS = (16, 32, 64, 128, 256)
 
-LEAST_AGREEMENT = 0.1
+# Of agents about a section, on the pilots that it was found on and on held-out ones.
+LEAST_AGREEMENT, LEAST_HELD_OUT_AGREEMENT = 0.1, 0.3
+WINDOW = 8
 
 # On rows where some agents are missing, sections are neither white nor independent.
 READING_PENALTY = 0.01
@@ -99,6 +101,23 @@ class JointPilots:
             self._ends[key] = (estimate, read, mean)
         return self._ends[key]
 
+    def agreement(
+        self, held: Mapping[str, Tensor], present: Mapping[str, Tensor], shrinkage: float
+    ) -> Tensor:
+        """Return how far agents agree about each section on held-out pilots, `(k,)`.
+
+        Args:
+            held: for each agent its latents of the held-out pilots that it has.
+            present: for each agent which of the held-out pilots these are.
+            shrinkage: of the sections.
+        """
+        names = sorted(held)
+        seen = []
+        for name in names:
+            estimate, _, mean = self.ends(name, shrinkage, RANKS[-1], isometric=False)
+            seen.append(self.pilots[name].support.coordinates(held[name]) @ estimate + mean)
+        return intraclass_correlation(seen, [present[name] for name in names])[1]
+
     def link(
         self, sender: str, receiver: str, shrinkage: float, rank: int, *, isometric: bool
     ) -> SupportMap:
@@ -112,6 +131,23 @@ class JointPilots:
             (estimate, read),
             replace(space, mean=space.mean + offset),
         )
+
+
+def reliable_rank(agreements: Sequence[Tensor]) -> int:
+    """Return up to which section agents agree on held-out pilots.
+
+    Beyond, a section may mean one thing in the pilots of one agent and another in those of the
+    next, which harms no pair that has pilots in common, but the others.
+
+    Args:
+        agreements: of each fold, `(k,)`; sections are counted, since they differ between folds.
+    """
+    most = min(len(fold) for fold in agreements)
+    profile = torch.stack([fold[:most] for fold in agreements]).mean(0)
+    for rank in range(most):
+        if float(profile[rank : rank + WINDOW].mean()) < LEAST_HELD_OUT_AGREEMENT:
+            return max(1, rank)
+    return most
 
 
 @dataclass(frozen=True)

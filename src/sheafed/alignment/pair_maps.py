@@ -1,15 +1,15 @@
 """The map of every directed pair of neighbours, chosen by held-out pilots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from sheafed.alignment.held_out import deviation, mean
-from sheafed.alignment.joint import JointMap, JointPilots
-from sheafed.alignment.kinds import Kind
+from sheafed.alignment.joint import JointMap, JointPilots, reliable_rank
+from sheafed.alignment.kinds import Kind, decided
 from sheafed.alignment.pilot_table import PilotTable
 from sheafed.alignment.report import PairFit
 from sheafed.alignment.selection import (
@@ -67,7 +67,7 @@ def choose_maps(
     parts = [_joint_pilots(table, ~rows) if joint else None for rows in held]
     chosen: dict[Pair, Choice[Kind]] = {}
     unjudged: list[_Direction] = []
-    joint_losses: dict[Kind, list[float]] = {}
+    joint_losses: dict[JointMap, list[float]] = {}
     for edge in edges:
         for way in _both_ways(edge, table, held, references, whole, parts):
             if not way.parts:
@@ -83,9 +83,10 @@ def choose_maps(
             chosen[way.pair] = settle(best, way.whole, way.parts)
     if unjudged:
         _check_judgeable(unjudged, joint_losses, table)
-        # What does best where it can be judged.
-        best = min(joint_losses, key=lambda option: mean(tuple(joint_losses[option])))
-        chosen |= {way.pair: settle(best, way.whole, way.parts) for way in unjudged}
+        # What does best where it can be judged, with the sections that agents agree about.
+        known = min(joint_losses, key=lambda option: mean(tuple(joint_losses[option])))
+        safe = _with_reliable_rank(known, table, parts)
+        chosen |= {way.pair: settle(safe, way.whole, way.parts) for way in unjudged}
     return dict(sorted(chosen.items(), key=itemgetter(0)))
 
 
@@ -141,8 +142,23 @@ def _joint_pilots(table: PilotTable, rows: Tensor) -> JointPilots:
     )
 
 
+def _with_reliable_rank(
+    option: JointMap, table: PilotTable, parts: Sequence[JointPilots | None]
+) -> JointMap:
+    agreements = []
+    for rows, joint in zip(table.held_out, parts, strict=True):
+        if joint is not None:
+            held = {name: own & rows for name, own in table.present.items()}
+            latents = {name: table.latents[name][own] for name, own in held.items()}
+            present = {name: own[rows] for name, own in held.items()}
+            agreements.append(
+                joint.agreement(latents, present, decided("shrinkage", option.shrinkage))
+            )
+    return replace(option, rank=min(int(decided("rank", option.rank)), reliable_rank(agreements)))
+
+
 def _check_judgeable(
-    unjudged: Sequence[_Direction], losses: Mapping[Kind, object], table: PilotTable
+    unjudged: Sequence[_Direction], losses: Mapping[JointMap, object], table: PilotTable
 ) -> None:
     if not losses:
         named = ", ".join(

@@ -102,11 +102,20 @@ def send(
     sender: Annotated[str, typer.Option("--from", help="name of the sender")],
     receiver: Annotated[str, typer.Option("--to", help="name of the receiver")],
     out: Annotated[Path, typer.Option(help="the .npy file to write")],
+    no_check: Annotated[
+        bool,
+        typer.Option(
+            "--no-check", help="send latents that statistics show to be of another encoder"
+        ),
+    ] = False,
 ) -> None:
     """Map one agent's latents into another agent's latent space; the file may exceed memory."""
     fitted = alignment.Alignment.load(alignment_directory)
     given = _read_array(latents, mapped=True)
-    received = _send_file(fitted.link(sender, receiver), given, out)
+    link = fitted.link(sender, receiver)
+    if not no_check:
+        fitted.fingerprints[sender].check(sender, given)
+    received = _send_file(link, given, out)
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received} to {out}")
 
 

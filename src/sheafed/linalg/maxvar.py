@@ -66,13 +66,34 @@ def consensus(
     Args:
         sections: `(K, k)`, of `maxvar` with the same `blocks` and `present`.
     """
-    total, energy = torch.zeros_like(sections), torch.zeros_like(sections)
-    for block, rows in zip(blocks, present, strict=True):
-        seen = block @ (block.mT @ sections[rows]) / len(block)
-        total[rows] += seen
-        energy[rows] += seen.square()
-    counts = torch.stack(list(present)).sum(0)[:, None]
-    mean = total / counts
-    others = torch.where(counts > 1, (total.square() - energy) / (counts - 1).clamp_min(1), 0.0)
-    agreement = others.sum(0) / torch.where(counts > 1, energy, 0.0).sum(0)
+    seen = [
+        block @ (block.mT @ sections[rows]) / len(block)
+        for block, rows in zip(blocks, present, strict=True)
+    ]
+    mean, agreement = intraclass_correlation(seen, present)
     return mean / mean.square().mean(0).sqrt(), agreement
+
+
+def intraclass_correlation(
+    seen: Sequence[Tensor], present: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return the mean `(K, k)` of what agents see, and how far they agree, `(k,)`.
+
+    >>> one, both = torch.tensor([[1.0], [-1.0]]), torch.ones(2, dtype=torch.bool)
+    >>> [intraclass_correlation([one, x], [both, both])[1].item() for x in (one, 0 * one, -one)]
+    [1.0, 0.0, -1.0]
+
+    Args:
+        seen: for each agent what it sees of the pilots that it has, `(n_i, k)`.
+        present: for each agent which of the K pilots these are.
+    """
+    total = torch.zeros(len(present[0]), seen[0].shape[1], dtype=seen[0].dtype)
+    energy = torch.zeros_like(total)
+    for view, rows in zip(seen, present, strict=True):
+        total[rows] += view
+        energy[rows] += view.square()
+    counts = torch.stack(list(present)).sum(0)[:, None]
+    others = torch.where(counts > 1, (total.square() - energy) / (counts - 1).clamp_min(1), 0.0)
+    alike = torch.where(counts > 1, energy, 0.0).sum(0)
+    agreement = torch.where(alike > 0, others.sum(0) / alike.clamp_min(1e-300), 0.0)
+    return total / counts.clamp_min(1), agreement
