@@ -83,8 +83,10 @@ def choose_maps(
             chosen[way.pair] = settle(best, way.whole, way.parts)
     if unjudged:
         _check_judgeable(unjudged, joint_losses, table)
-        # What does best where it can be judged, with the sections that agents agree about.
-        known = min(joint_losses, key=lambda option: mean(tuple(joint_losses[option])))
+        # What does best where it can be judged, with the sections that agents agree about. Only
+        # isometries, which read better here: regressions draw latents towards their mean.
+        isometries = [option for option in joint_losses if option.rotation == 1]
+        known = min(isometries, key=lambda option: mean(tuple(joint_losses[option])))
         safe = _with_reliable_rank(known, table, parts)
         chosen |= {way.pair: settle(safe, way.whole, way.parts) for way in unjudged}
     return dict(sorted(chosen.items(), key=itemgetter(0)))
