@@ -63,11 +63,11 @@ class Alignment(files.AlignmentContent):
         return reduce(AffineMap.then, hops) if hops else identity_map(self.sheaf.dims[sender])
 
     def path(self, sender: str, receiver: str) -> list[str]:
-        """Return the edge between neighbours, else the path that keeps most."""
-        # A hop that nothing judged is taken only where there is no other way.
-        quality = {
-            (pair.sender, pair.receiver): pair.quality(self.goal) or 0.0 for pair in self.pairs
-        }
+        """Return the edge between neighbours, else the path that keeps most.
+
+        A map that nothing judged is used only where there is no other way.
+        """
+        quality = {(pair.sender, pair.receiver): pair.quality(self.goal) for pair in self.pairs}
         return best_path(sender, receiver, self.names, quality)
 
     def report(self) -> AlignmentReport:

@@ -18,7 +18,10 @@ LEAST = 1e-9
 
 
 def best_path(
-    sender: str, receiver: str, names: tuple[str, ...], quality: Mapping[tuple[str, str], float]
+    sender: str,
+    receiver: str,
+    names: tuple[str, ...],
+    quality: Mapping[tuple[str, str], float | None],
 ) -> list[str]:
     """Return the edge between neighbours, else the path that keeps most.
 
@@ -30,15 +33,16 @@ def best_path(
         sender: where the path starts.
         receiver: where it ends.
         names: of all agents.
-        quality: of every directed pair of neighbours, from 0 to 1.
+        quality: of every directed pair of neighbours, from 0 to 1; None if it is not known, as if
+            the hop kept nothing.
     """
     check_agents((sender, receiver), dict.fromkeys(names, 0))
-    if (sender, receiver) in quality:
+    if quality.get((sender, receiver)) is not None:
         return [sender, receiver]
     network: nx.DiGraph[str] = nx.DiGraph()
     network.add_nodes_from(names)
     for (one, other), kept in sorted(quality.items()):
-        network.add_edge(one, other, weight=-math.log(max(kept, LEAST)))
+        network.add_edge(one, other, weight=-math.log(max(kept or 0.0, LEAST)))
     try:
         return list(nx.dijkstra_path(network, sender, receiver))
     except nx.NetworkXNoPath as problem:
