@@ -1,0 +1,51 @@
+"""The end of a training that no longer improves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sheafed.errors import InputError
+from sheafed.training.callbacks.callback import Callback
+from sheafed.training.history import Record
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
+
+
+class EarlyStopping(Callback):
+    """End when a metric has not improved for some evaluations.
+
+    Args:
+        metric: a key of the records. Choose one on validation data.
+        patience: evaluations without improvement before training stops.
+        margin: the smallest difference that counts as an improvement.
+        smaller_is_better: as for a loss or the misalignment.
+    """
+
+    def __init__(
+        self,
+        metric: str = "validation_score",
+        patience: int = 10,
+        margin: float = 0.0,
+        smaller_is_better: bool = False,
+    ) -> None:
+        if patience < 1:
+            raise InputError(f"patience must be at least 1, got {patience}")
+        self.metric, self.patience, self.margin = metric, patience, margin
+        self.sign = -1 if smaller_is_better else 1
+
+    def on_evaluation(self, network: Network, record: Record) -> bool:
+        """Judge by the whole history, so that an interrupted run decides alike."""
+        if record.get(self.metric) is None:
+            raise InputError(
+                f"cannot stop early by {self.metric!r}: the records hold {sorted(record)}; choose "
+                "one of them, or give the agents validation data"
+            )
+        values = [self.sign * r[self.metric] for r in network.history.records]
+        best, since = float("-inf"), 0
+        for value in values:
+            if value > best + self.margin:
+                best, since = value, 0
+            else:
+                since += 1
+        return since >= self.patience
