@@ -1,11 +1,21 @@
 from collections import UserDict
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
-from sheafed.errors import InputError, ShapeError
-from sheafed.tensor_tree import map_tensors, select_rows, tensors, to_device, tree_length
+from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
+from sheafed.tensor_tree import (
+    as_tensor_tree,
+    concatenate_rows,
+    map_tensors,
+    same_tensors,
+    select_rows,
+    tensors,
+    to_device,
+    tree_length,
+)
 
 
 class Pair(NamedTuple):
@@ -35,3 +45,35 @@ def test_what_is_no_tensor_is_refused_by_its_type():
 def test_a_lone_tensor_is_a_tree():
     assert [path for path, _ in tensors(torch.zeros(2))] == [""]
     assert to_device(torch.zeros(2), torch.device("meta")).device.type == "meta"
+
+
+def test_trees_are_equal_in_paths_types_and_values():
+    tree = {"a": torch.ones(2), "b": (torch.zeros(2),)}
+    assert same_tensors(tree, {"b": [torch.zeros(2)], "a": torch.ones(2)})
+    for other in (torch.ones(2).double(), -torch.ones(2), torch.ones(3)):
+        assert not same_tensors(tree, tree | {"a": other})
+    assert not same_tensors(tree, {"a": torch.ones(2)})
+
+
+def test_rows_are_concatenated_in_the_structure_of_the_first():
+    parts = [{"a": torch.full((n, 2), n), "b": [torch.arange(n)]} for n in (1, 2)]
+    joined = concatenate_rows(parts)
+    assert joined["a"][:, 0].tolist() == [1, 2, 2]
+    assert joined["b"][0].tolist() == [0, 0, 1]
+
+
+def test_arrays_become_tensors_and_what_is_no_number_is_named():
+    tree = as_tensor_tree(UserDict(tokens=np.ones((2, 3)), pair=Pair([1, 2], np.zeros(2))))
+    assert tree["tokens"].dtype == torch.float64
+    assert isinstance(tree["pair"], Pair)
+    assert tree["pair"].left.tolist() == [1, 2]
+    for ragged in ([[1, 2], [3]], ["some", "texts"]):
+        with pytest.raises(DtypeError, match=r"got list.*token ids, and pad rows"):
+            as_tensor_tree({"x": ragged})
+
+
+def test_a_number_and_nothing_have_no_rows():
+    with pytest.raises(ShapeError, match=r"0 in inputs\['scale'\]"):
+        tree_length({"x": torch.zeros(2), "scale": torch.tensor(1.0)})
+    with pytest.raises(EmptyInputError, match="no tensor"):
+        tree_length({})

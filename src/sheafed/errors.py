@@ -174,3 +174,7 @@ class DisconnectedWarning(SheafedWarning):
 
 class UndeterminedMapWarning(SheafedWarning):
     """The pilots do not determine a map; on a subspace it is an arbitrary choice."""
+
+
+class InputCastWarning(SheafedWarning):
+    """Inputs have more digits than the encoder computes with; they were rounded."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sheafed.errors import InputError, ShapeError
+from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 
 TensorTree = Any
 """A tensor, or a mapping, tuple or list of tensor trees."""
@@ -58,7 +58,9 @@ def tree_length(tree: TensorTree) -> int:
     >>> tree_length({"tokens": torch.zeros(3, 2), "mask": torch.zeros(3)})
     3
     """
-    lengths = {path: len(tensor) for path, tensor in tensors(tree)}
+    lengths = {path: len(tensor) if tensor.ndim else 0 for path, tensor in tensors(tree)}
+    if not lengths:
+        raise EmptyInputError("the inputs hold no tensor; give at least one")
     if len(set(lengths.values())) != 1:
         found = ", ".join(f"{length} in inputs{path}" for path, length in lengths.items())
         raise ShapeError(f"all parts of the inputs need the same number of rows, got {found}")
@@ -77,3 +79,87 @@ def select_rows(tree: TensorTree, indices: Tensor | slice) -> TensorTree:
 def to_device(tree: TensorTree, device: torch.device) -> TensorTree:
     """Return the tree with every tensor on a device; those that are there are not copied."""
     return map_tensors(lambda tensor: tensor.to(device), tree)
+
+
+def as_tensor_tree(given: Any) -> TensorTree:
+    """Turn arrays into tensors: mappings and tuples hold several, anything else is one.
+
+    >>> as_tensor_tree({"tokens": [[7, 8], [9, 0]], "pair": ([2, 1], [0.5, 1.0])})
+    {'tokens': tensor([[7, 8],
+            [9, 0]]), 'pair': (tensor([2, 1]), tensor([0.5000, 1.0000]))}
+    """
+    if isinstance(given, Tensor):
+        return given
+    if isinstance(given, Mapping):
+        return {key: as_tensor_tree(part) for key, part in given.items()}
+    if isinstance(given, tuple):
+        parts = [as_tensor_tree(part) for part in given]
+        return type(given)(*parts) if hasattr(given, "_fields") else tuple(parts)
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise DtypeError(
+            f"inputs must be numbers in arrays of one shape, got {type(given).__name__}: "
+            f"{problem}; turn texts into token ids, and pad rows of different lengths"
+        ) from problem
+
+
+def concatenate_rows(trees: Sequence[TensorTree]) -> TensorTree:
+    """Return the rows of several trees of the same structure, one after the other.
+
+    >>> concatenate_rows([{"a": torch.tensor([1])}, {"a": torch.tensor([2, 3])}])
+    {'a': tensor([1, 2, 3])}
+    """
+    parts = zip(*([tensor for _, tensor in tensors(tree)] for tree in trees), strict=True)
+    joined = (torch.cat(list(part)) for part in parts)
+    return map_tensors(lambda _: next(joined), trees[0])
+
+
+def same_tensors(one: TensorTree, other: TensorTree) -> bool:
+    """Return whether two trees have equal tensors of the same types at the same paths.
+
+    >>> same_tensors({"a": torch.ones(2)}, {"b": torch.ones(2)})
+    False
+    """
+    mine, theirs = dict(tensors(one)), dict(tensors(other))
+    return mine.keys() == theirs.keys() and all(
+        tensor is theirs[path]
+        or (tensor.dtype == theirs[path].dtype and torch.equal(tensor, theirs[path]))
+        for path, tensor in mine.items()
+    )
+
+
+def count_non_finite(tree: TensorTree) -> tuple[int, int]:
+    """Return how many values of a tree are not finite, and how many it has.
+
+    >>> count_non_finite({"x": torch.tensor([1.0, float("nan")]), "tokens": torch.tensor([3])})
+    (1, 3)
+    """
+    listed = [tensor for _, tensor in tensors(tree)]
+    bad = sum(int((~torch.isfinite(tensor)).sum()) for tensor in listed)
+    return bad, sum(tensor.numel() for tensor in listed)
+
+
+def structure(tree: TensorTree) -> str:
+    """Return the parts of a tree in words, without their types and sizes.
+
+    >>> structure(torch.zeros(2, 3)), structure({"tokens": torch.zeros(2), "mask": torch.zeros(2)})
+    ('one tensor', "a mapping of 'mask', 'tokens'")
+    """
+    if isinstance(tree, Mapping):
+        return f"a mapping of {', '.join(sorted(map(repr, tree)))}"
+    return f"{len(tree)} tensors" if isinstance(tree, tuple | list) else "one tensor"
+
+
+def describe(tree: TensorTree) -> str:
+    """Return the types and shapes of a tree's tensors in words.
+
+    >>> describe(torch.zeros(2, 3))
+    'torch.float32 of shape (2, 3)'
+    >>> describe({"tokens": torch.zeros(2, 7, dtype=torch.int64), "x": torch.zeros(2)})
+    "['tokens'] torch.int64 of shape (2, 7), ['x'] torch.float32 of shape (2,)"
+    """
+    return ", ".join(
+        f"{path} {tensor.dtype} of shape {tuple(tensor.shape)}".strip()
+        for path, tensor in tensors(tree)
+    )

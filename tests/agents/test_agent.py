@@ -17,6 +17,7 @@ from sheafed.agents.samples import Batch
 from sheafed.errors import (
     DtypeError,
     EmptyInputError,
+    InputCastWarning,
     InputError,
     LatentSizeError,
     NonFiniteError,
@@ -571,8 +572,32 @@ def test_an_objective_with_parameters_is_trained_clipped_and_kept() -> None:
 
 
 def test_inputs_that_the_encoder_cannot_take_are_named() -> None:
-    with pytest.raises(InputError, match=r"'a'.*float64 of shape \(2, 6\)"):
-        Agent("a", nn.Linear(6, 3), data=torch.zeros(4, 6, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"'a'.*float32 of shape \(2, 5\)"):
+        Agent("a", nn.Linear(6, 3), data=torch.zeros(4, 5))
+    with pytest.raises(InputError, match=r"'a'.*uint8 of shape.*ByteSamples\(images, labels\)"):
+        Agent("a", nn.Conv2d(1, 3, 2), data=torch.zeros(4, 1, 2, 2, dtype=torch.uint8))
+
+
+def test_inputs_in_float64_are_cast_once_and_for_all_with_a_warning() -> None:
+    inputs, labels = data()
+    with pytest.warns(InputCastWarning, match="agent 'a': inputs in float64 are cast"):
+        cast = agent(data=(inputs.double().numpy(), labels))
+    plain = agent()
+    assert [step(cast) for _ in range(5)] == [step(plain) for _ in range(5)]
+    assert torch.equal(cast.encode(inputs.double()), plain.encode(inputs))
+    assert cast.next_batch().inputs.dtype == torch.float32
+
+
+def test_inputs_are_not_cast_where_the_encoder_computes_in_their_type() -> None:
+    inputs, labels = data()
+    double = agent(
+        encoder=nn.Linear(FEATURES, 2).double(),
+        head=nn.Linear(2, CLASSES).double(),
+        data=(inputs.double(), labels),
+    )
+    assert double.encode(inputs.double()).dtype == torch.float64
+    tokens = agent(encoder=nn.EmbeddingBag(9, 2), data=(torch.ones(20, 3).long(), labels))
+    assert tokens.next_batch().inputs.dtype == torch.int64
 
 
 def test_latents_are_recorded_while_the_context_is_open_and_afterwards_not() -> None:

@@ -102,6 +102,48 @@ def test_integers_are_pilots() -> None:
     assert as_pilot_set(tokens).of("a").dtype == torch.int64
 
 
+TOKENS = {"input_ids": torch.arange(8).view(4, 2), "mask": torch.ones(4, 2)}
+
+
+def test_inputs_of_several_tensors() -> None:
+    shared = PilotSet(TOKENS, shared=True)
+    assert shared.total == 4
+    assert shared.of("anyone") == TOKENS
+    assert PilotSet((INPUTS, INPUTS)).of("anyone")[1] is INPUTS
+    own = PilotSet({"a": TOKENS, "b": INPUTS})
+    assert own.of("a") == TOKENS
+    assert own.total == 4
+    with pytest.raises(ShapeError, match=r"got \{'a': 4, 'b': 3\}"):
+        PilotSet({"a": TOKENS, "b": INPUTS[:3]})
+    with pytest.raises(ShapeError, match=r"4 in inputs\['x'\], 3 in inputs\['y'\]"):
+        PilotSet({"x": INPUTS, "y": INPUTS[:3]}, shared=True)
+    with pytest.raises(InputError, match="must be a mapping from agents to inputs, got Tensor"):
+        PilotSet(INPUTS, shared=False)
+
+
+def test_a_mapping_is_by_agent_if_a_key_is_an_agent_s_name() -> None:
+    assert as_pilot_set(TOKENS, agents=["a", "b"]).of("a") == TOKENS
+    assert not as_pilot_set({"a": TOKENS, "later": TOKENS}, agents=["a"]).shared
+    with pytest.raises(UnknownAgentError, match="no pilots for agent 'b', only for"):
+        as_pilot_set({"a": TOKENS, "B": TOKENS}, agents=["a", "b"]).of("b")
+
+
+def test_digests_tell_the_names_of_parts_apart_but_not_their_order() -> None:
+    renamed = {"tokens": TOKENS["input_ids"], "mask": TOKENS["mask"]}
+    swapped = dict(zip(TOKENS, reversed(TOKENS.values()), strict=True))
+    given = (TOKENS, renamed, swapped, tuple(TOKENS.values()))
+    digests = [PilotSet(inputs, shared=True).digest() for inputs in given]
+    assert len(set(digests)) == len(digests)
+    turned = dict(reversed(TOKENS.items()))
+    assert PilotSet(turned, shared=True).digest() == digests[0]
+
+
+def test_several_tensors_are_paired_by_id() -> None:
+    pilots = PilotSet.paired({"a": (IDS, TOKENS), "b": (["z", "w"], INPUTS[:2])})
+    assert pilots.of("a")["input_ids"].tolist() == [[0, 1], [6, 7]]
+    assert pilots.of("b").tolist() == INPUTS[[1, 0]].tolist()
+
+
 def test_views_are_paired_by_id_whatever_their_order() -> None:
     eye, ear = torch.arange(5.0), 10 * torch.arange(4.0)
     pilots = PilotSet.paired({"eye": (list("dbace"), eye), "ear": (list("xabd"), ear)})

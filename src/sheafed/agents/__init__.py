@@ -2,12 +2,20 @@
 
 from sheafed.agents import lr_schedules, objectives
 from sheafed.agents.agent import Agent
-from sheafed.agents.samples import Batch, ByteSamples, LocalData, Samples, TensorSamples
+from sheafed.agents.samples import (
+    Batch,
+    ByteSamples,
+    DatasetSamples,
+    LocalData,
+    Samples,
+    TensorSamples,
+)
 
 __all__ = [
     "Agent",
     "Batch",
     "ByteSamples",
+    "DatasetSamples",
     "LocalData",
     "Samples",
     "TensorSamples",

@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from warnings import warn
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from sheafed.agents.collation import Collate
+from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy
-from sheafed.agents.samples import Batch, DataOrder, Samples, as_local_data
-from sheafed.errors import DtypeError, InputError, LatentSizeError, NonFiniteError
+from sheafed.agents.read_ahead import BatchStream, batches
+from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples, as_local_data
+from sheafed.errors import (
+    DtypeError,
+    InputCastWarning,
+    InputError,
+    LatentSizeError,
+    NonFiniteError,
+)
 from sheafed.linalg.checks import FLOATING
 from sheafed.seeds import generator
+from sheafed.tensor_tree import TensorTree, describe, map_tensors, structure, tree_length
 
 ENCODING_BATCH_SIZE = 128
 """Samples encoded at once: with 1024 the activations of small images take memory that the system
 hands out and zeroes anew each time, and encoding takes twice as long."""
+
+DEFAULT_BATCH_SIZE = 64
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -48,15 +61,21 @@ class Agent:
     Args:
         name: unique in the network.
         encoder: any module; its `encode` method is used if it has one, else the call itself.
-            It must give latents `(n, d)`; d is inferred from the first training samples.
+            It must give latents `(n, d)`; d is inferred from the first training samples. Inputs
+            that are a mapping are passed as keyword arguments, `encoder(**inputs)`; a tuple or list
+            as positional ones, `encoder(*inputs)`; a tensor as the only one.
         head: any module from latents to class scores, or none.
-        data: training samples (an array, an (inputs, targets) pair, a torch `Dataset`), or a
-            mapping with `train` and optionally `validation` and `test`. Labels are whole numbers
-            from 0 on, of any integer type.
+        data: training samples, or a mapping with `train` and optionally `validation` and `test`.
+            Samples are an array; an (inputs, targets) pair, where inputs may be a mapping or tuple
+            of arrays; a mapping of columns; a torch `Dataset`, a data set of Hugging Face or a list
+            of rows; or a `DataLoader`, of which all but the order is used. Rows are inputs,
+            (input, target) pairs or mappings of columns. Labels are whole numbers from 0 on, of any
+            integer type. Inputs in float64 are cast to float32 if the encoder's weights are
+            float32, and a warning says so.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
             module, e.g. with a decoder, are trained and checkpointed with the agent's.
         optimizer: a torch optimiser over the parameters, or a function from parameters to one.
-        batch_size: number of samples in a training step.
+        batch_size: number of samples in a training step; 64 by default, or that of the DataLoader.
         max_grad_norm: bound on the norm of this agent's gradient, if any.
         lr_schedule: a function from the step to the learning rate; by default the optimiser's own
             rate (see `sheafed.agents.lr_schedules`).
@@ -66,6 +85,12 @@ class Agent:
             needs no optimiser and its objective is never called.
         classes: the names of the classes that labels 0, 1, ... stand for. Neighbours that both
             name their classes must name the same.
+        collate_fn: from a list of rows to a batch, as a DataLoader has it, e.g. to pad token lists.
+            Batches may differ in width.
+        target: the column of the targets; by default `labels` or `label`, if there is one.
+        num_workers: processes that read the rows of a `Dataset` ahead; by default none, or those
+            of the DataLoader. The order of samples, and results, are the same for any number. If
+            reading draws random numbers, it draws others with workers than without.
     """
 
     def __init__(
@@ -77,16 +102,21 @@ class Agent:
         data: Any,
         objective: Objective = cross_entropy,
         optimizer: Optimizer | MakeOptimizer = paper_optimizer,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         max_grad_norm: float | None = None,
         lr_schedule: Callable[[int], float] | None = None,
         frozen: bool = False,
         classes: Sequence[str] | None = None,
+        collate_fn: Collate | None = None,
+        target: str | None = None,
+        num_workers: int | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
+        if num_workers is not None and num_workers < 0:
+            raise InputError(f"agent {name!r}: num_workers must not be negative, got {num_workers}")
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise InputError(
                 f"agent {name!r}: max_grad_norm must be positive or None, got {max_grad_norm}"
@@ -100,9 +130,10 @@ class Agent:
         self.name = name
         self.encoder = encoder
         self.head = head
-        self.data = as_local_data(data)
+        with self._naming_errors():
+            self.data = as_local_data(data, collate_fn, target, num_workers)
         self.objective = objective
-        self.batch_size = batch_size
+        self.batch_size = batch_size or self._batch_size_of_data()
         self.max_grad_norm = max_grad_norm
         self.lr_schedule = lr_schedule
         self.classes = named or None
@@ -110,7 +141,10 @@ class Agent:
         if self.frozen:
             encoder.eval().requires_grad_(False)
         self._latent_records: list[list[Tensor]] = []
-        self._encode: Callable[[Tensor], Tensor] = getattr(encoder, "encode", encoder)
+        self._encode: Callable[..., Tensor] = getattr(encoder, "encode", encoder)
+        kinds = {p.dtype for p in encoder.parameters() if p.is_floating_point()}
+        self._casts = kinds == {torch.float32}
+        self._warned = False
         self.dimension = self._infer_dimension()
         if head is not None:
             self._check_precision("head", head)
@@ -132,16 +166,17 @@ class Agent:
         """Start the random streams and the data order anew, derived from the seed and the name."""
         self.steps = 0
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
+        self._stream = BatchStream(self.data.train, self.order, seed, self.name)
         self._rng_state = generator(seed, self.name, "noise").get_state()
 
-    def encode(self, inputs: Tensor) -> Tensor:
+    def encode(self, inputs: TensorTree) -> Tensor:
         """Return the latents `(n, d)` of inputs, in the encoder's current mode."""
-        latents = self._encode(inputs)
+        latents = call_encoder(self._encode, self._cast(inputs))
         if latents.ndim != 2 or latents.shape[-1] != self.dimension:
+            n = tree_length(inputs)
             raise LatentSizeError(
                 f"agent {self.name!r}: the encoder gave latents of shape {tuple(latents.shape)} "
-                f"for {len(inputs)} inputs, expected ({len(inputs)}, {self.dimension}); its "
-                "latent size must not change"
+                f"for {n} inputs, expected ({n}, {self.dimension}); its latent size must not change"
             )
         for record in self._latent_records:
             record.append(latents)
@@ -184,11 +219,9 @@ class Agent:
     def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
         """Return the latents `(n, d)` of all samples in evaluation mode, and the targets."""
         latents, targets = [], []
-        with self.inference():
-            for start in range(0, len(samples), ENCODING_BATCH_SIZE):
-                batch = samples.batch(
-                    torch.arange(start, min(start + ENCODING_BATCH_SIZE, len(samples)))
-                )
+        parts = torch.split(torch.arange(len(samples)), ENCODING_BATCH_SIZE)
+        with self.inference(), self._naming_errors():
+            for batch in batches(samples, parts):
                 latents.append(self.encode(batch.inputs))
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
@@ -196,7 +229,13 @@ class Agent:
 
     def next_batch(self) -> Batch:
         """Return the next training batch in this agent's own order."""
-        return self.data.train.batch(self.order.next())
+        with self._naming_errors():
+            batch = self._stream.next()
+        return Batch(self._cast(batch.inputs), batch.targets)
+
+    def stop_workers(self) -> None:
+        """End the processes that read training data ahead; the next batch starts others."""
+        self._stream.close()
 
     def optimizer_step(self, loss: Tensor) -> None:
         """Take one optimiser step on a scalar loss."""
@@ -260,24 +299,29 @@ class Agent:
         self.optimizer.load_state_dict(state["optimizer"])
         self._rng_state = state["rng_state"]
         self.order.seek(state["position"])
+        self.stop_workers()
         self.steps = state["steps"]
 
     def _infer_dimension(self) -> int:
-        inputs = self.data.train.batch(torch.arange(min(2, len(self.data.train)))).inputs
+        with self._naming_errors():
+            first = self.data.train.batch(torch.arange(min(2, len(self.data.train))))
+        inputs = self._cast(first.inputs)
+        self.input_structure = structure(inputs)
         try:
             with self.inference(), torch.no_grad():
-                latents = self._encode(inputs)
+                latents = call_encoder(self._encode, inputs)
         except (RuntimeError, TypeError, ValueError) as problem:
             self._check_precision("encoder", self.encoder)
             raise InputError(
                 f"agent {self.name!r}: the encoder fails on its training inputs, "
-                f"{inputs.dtype} of shape {tuple(inputs.shape)}: {problem}"
+                f"{describe(inputs)}: {problem}{hint(inputs)}"
             ) from problem
-        if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != len(inputs):
+        n = tree_length(inputs)
+        if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != n:
             found = tuple(latents.shape) if isinstance(latents, Tensor) else type(latents).__name__
             raise LatentSizeError(
-                f"agent {self.name!r}: the encoder must give latents (n, d); for inputs of shape "
-                f"{tuple(inputs.shape)} it gave {found}; flatten or pool its output"
+                f"agent {self.name!r}: the encoder must give latents (n, d); for inputs of "
+                f"{describe(inputs)} it gave {found}; flatten or pool its output{hint(latents)}"
             )
         if not bool(torch.isfinite(latents).all()):
             raise NonFiniteError(
@@ -291,6 +335,39 @@ class Agent:
             )
         self.dtype = latents.dtype
         return int(latents.shape[-1])
+
+    def _batch_size_of_data(self) -> int:
+        train = self.data.train
+        own = train.batch_size if isinstance(train, DatasetSamples) else None
+        return own or DEFAULT_BATCH_SIZE
+
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        """Add the agent's name to errors about its data, which know nothing of agents."""
+        try:
+            yield
+        except InputError as problem:
+            if f"agent {self.name!r}" in str(problem):
+                raise
+            raise type(problem)(f"agent {self.name!r}: {problem}") from problem
+
+    def _cast(self, inputs: TensorTree) -> TensorTree:
+        """Return float64 inputs as float32 if that is what the encoder computes in."""
+        return map_tensors(self._as_float32, inputs) if self._casts else inputs
+
+    def _as_float32(self, tensor: Tensor) -> Tensor:
+        if tensor.dtype != torch.float64:
+            return tensor
+        if not self._warned:
+            self._warned = True
+            warn(
+                f"agent {self.name!r}: inputs in float64 are cast to float32, the type of its "
+                "encoder's weights; convert them once, x.astype('float32') or x.float(), to save "
+                "time and memory, or compute in float64 with encoder.double() and head.double()",
+                InputCastWarning,
+                stacklevel=2,
+            )
+        return tensor.float()
 
     def _check_precision(self, what: str, module: nn.Module) -> None:
         """Raise if a module has parameters in half precision, with which torch mixes no others."""

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from sheafed.agents.collation import Collate, collate_rows, split_targets
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 from sheafed.seeds import permutation
+from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tree_length
 
 INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
@@ -19,9 +21,12 @@ INTEGERS = (
 
 
 class Batch(NamedTuple):
-    """Inputs `(n, ...)` and, unless unlabelled, targets `(n, ...)`."""
+    """Inputs `(n, ...)` and, unless unlabelled, targets `(n, ...)`.
 
-    inputs: Tensor
+    Inputs of several tensors are a mapping, tuple or list of them.
+    """
+
+    inputs: TensorTree
     targets: Tensor | None
 
 
@@ -43,24 +48,28 @@ class TensorSamples:
     >>> samples = TensorSamples(torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0]))
     >>> samples.batch(torch.tensor([2]))
     Batch(inputs=tensor([[4., 5.]]), targets=tensor([0]))
+    >>> TensorSamples({"tokens": torch.zeros(3, 7), "mask": torch.ones(3, 7)}).batch(
+    ...     torch.tensor([2])
+    ... ).inputs["mask"]
+    tensor([[1., 1., 1., 1., 1., 1., 1.]])
     """
 
-    inputs: Tensor
+    inputs: TensorTree
     targets: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.targets is not None and len(self.targets) != len(self.inputs):
+        if self.targets is not None and len(self.targets) != len(self):
             raise ShapeError(
-                f"every input needs one target, got {len(self.inputs)} inputs and "
+                f"every input needs one target, got {len(self)} inputs and "
                 f"{len(self.targets)} targets"
             )
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return tree_length(self.inputs)
 
     def batch(self, indices: Tensor) -> Batch:
         targets = None if self.targets is None else as_labels(self.targets[indices])
-        return Batch(self.inputs[indices], targets)
+        return Batch(select_rows(self.inputs, indices), targets)
 
 
 @dataclass(frozen=True)
@@ -74,8 +83,9 @@ class ByteSamples(TensorSamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inputs.dtype != torch.uint8:
-            raise DtypeError(f"inputs must be torch.uint8, got {self.inputs.dtype}")
+        kind = self.inputs.dtype if isinstance(self.inputs, Tensor) else type(self.inputs).__name__
+        if kind != torch.uint8:
+            raise DtypeError(f"inputs must be torch.uint8, got {kind}")
 
     def batch(self, indices: Tensor) -> Batch:
         inputs, targets = super().batch(indices)
@@ -84,24 +94,42 @@ class ByteSamples(TensorSamples):
 
 @dataclass(frozen=True)
 class DatasetSamples:
-    """The samples of a map-style torch `Dataset`, of inputs or of (input, target) pairs."""
+    """The samples of anything with a length that gives rows by their index.
 
-    dataset: Dataset[Any]
+    A torch `Dataset`, a data set of Hugging Face or a list, whose rows are inputs, (input, target)
+    pairs or mappings of columns.
+
+    >>> rows = [{"input_ids": [7, 8], "label": 1}, {"input_ids": [9, 0], "label": 0}]
+    >>> DatasetSamples(rows).batch(torch.tensor([1]))
+    Batch(inputs={'input_ids': tensor([[9, 0]])}, targets=tensor([0]))
+
+    Args:
+        dataset: the rows.
+        collate_fn: from a list of rows to a batch of them, e.g. to pad; by default rows are stacked
+            as a DataLoader does, where a list of numbers is one tensor.
+        target: the column of the targets, where a batch is a mapping; by default `labels` or
+            `label`, if there is one.
+        num_workers: processes that read rows ahead.
+        batch_size: in training, unless the agent says otherwise.
+    """
+
+    dataset: Any
+    collate_fn: Collate | None = None
+    target: str | None = None
+    num_workers: int = 0
+    batch_size: int | None = None
 
     def __len__(self) -> int:
-        return len(self.dataset)  # type: ignore[arg-type]
+        return len(self.dataset)
 
     def batch(self, indices: Tensor) -> Batch:
-        """Return the samples at `indices`, collated as a DataLoader would."""
-        collated = default_collate([self.dataset[i] for i in indices.tolist()])
-        if isinstance(collated, Tensor):
-            return Batch(collated, None)
-        if not isinstance(collated, list) or len(collated) not in (1, 2):
-            raise InputError(
-                "a Dataset must give inputs or (input, target) pairs, got samples of type "
-                f"{type(self.dataset[0]).__name__}; wrap it in one that does"
-            )
-        return Batch(collated[0], as_labels(collated[1]) if len(collated) == 2 else None)
+        """Return the collated samples at `indices`."""
+        read = getattr(
+            self.dataset, "__getitems__", lambda chosen: [self.dataset[i] for i in chosen]
+        )
+        collate = collate_rows if self.collate_fn is None else self.collate_fn
+        inputs, targets = split_targets(collate(read(indices.tolist())), self.target)
+        return Batch(inputs, None if targets is None else as_labels(targets))
 
 
 def as_labels(targets: Tensor) -> Tensor:
@@ -115,25 +143,88 @@ def as_labels(targets: Tensor) -> Tensor:
     return targets.long()
 
 
-def as_samples(given: Any) -> Samples:
-    """Turn arrays, tensors, an (inputs, targets) pair or a torch `Dataset` into `Samples`."""
-    samples: Samples
-    if isinstance(given, Samples):
-        samples = given
-    elif isinstance(given, Tensor | np.ndarray):
-        samples = TensorSamples(torch.as_tensor(given))
-    elif isinstance(given, tuple) and len(given) == 2:
-        samples = TensorSamples(*map(torch.as_tensor, given))
-    elif isinstance(given, Dataset):
-        samples = DatasetSamples(given)
-    else:
-        raise InputError(
-            "data must be an array, an (inputs, targets) pair, a torch Dataset or Samples, got "
-            f"{type(given).__name__}"
-        )
+def as_samples(
+    given: Any,
+    collate_fn: Collate | None = None,
+    target: str | None = None,
+    num_workers: int | None = None,
+) -> Samples:
+    """Turn data in any form into `Samples`.
+
+    Args:
+        given: arrays, an (inputs, targets) pair, a mapping of columns, a torch `Dataset` or another
+            sequence of rows, a `DataLoader`, or `Samples`.
+        collate_fn: see `DatasetSamples`; data in memory are taken for rows if there is one.
+        target: see `DatasetSamples`.
+        num_workers: see `DatasetSamples`; data in memory have no use for any.
+    """
+    samples = _as_samples(given, collate_fn, target, num_workers)
     if len(samples) == 0:
         raise EmptyInputError("the data has no samples; give at least one")
     return samples
+
+
+def _as_samples(
+    given: Any, collate_fn: Collate | None, target: str | None, num_workers: int | None
+) -> Samples:
+    if isinstance(given, DataLoader):
+        # Its order is not taken over: that of an agent follows from the seed, so it can be resumed.
+        own = None if given.collate_fn is default_collate else given.collate_fn
+        workers = given.num_workers if num_workers is None else num_workers
+        return DatasetSamples(
+            _map_style(given.dataset), collate_fn or own, target, workers, given.batch_size
+        )
+    if not hasattr(given, "column_names") and isinstance(given, Samples):
+        # Data sets of Hugging Face have a method `batch` too, of another meaning.
+        if collate_fn is not None or target is not None:
+            raise InputError(
+                f"{type(given).__name__} gives whole batches; leave collate_fn and target out"
+            )
+        return given
+    in_memory = isinstance(given, Tensor | np.ndarray | Mapping) or (
+        isinstance(given, tuple) and len(given) == 2
+    )
+    if in_memory and collate_fn is None:
+        return TensorSamples(*_in_memory(given, target))
+    rows = _rows(given) if in_memory else given
+    if collate_fn is None and isinstance(rows, list) and rows and not _is_row(rows[0]):
+        rows = None
+    if isinstance(rows, str | bytes | tuple) or not hasattr(rows, "__getitem__"):
+        raise InputError(
+            "data must be an array, an (inputs, targets) pair, a mapping of columns, a torch "
+            "Dataset or a list of rows (pairs or mappings), a DataLoader or Samples, got "
+            f"{type(given).__name__}"
+        )
+    return DatasetSamples(_map_style(rows), collate_fn, target, num_workers or 0)
+
+
+def _in_memory(given: Any, target: str | None) -> tuple[TensorTree, Tensor | None]:
+    if isinstance(given, tuple):
+        return as_tensor_tree(given[0]), torch.as_tensor(given[1])
+    return split_targets(as_tensor_tree(given), target)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, tuple | Mapping)
+
+
+def _rows(given: Any) -> list[Any]:
+    """Return data in memory as a list of rows, whose lengths may differ."""
+    if isinstance(given, Mapping):
+        columns = [_rows(column) for column in given.values()]
+        return [dict(zip(given, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(given, tuple):
+        return list(zip(*map(_rows, given), strict=True))
+    return list(given)
+
+
+def _map_style(dataset: Any) -> Any:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise InputError(
+            f"{type(dataset).__name__} has no length, and agents choose samples by their index; "
+            "give a data set with __len__ and __getitem__"
+        )
+    return dataset
 
 
 @dataclass(frozen=True)
@@ -150,8 +241,15 @@ class LocalData:
     seen_by: Callable[[str, str], Samples] | None = None
 
 
-def as_local_data(given: Any) -> LocalData:
+def as_local_data(
+    given: Any,
+    collate_fn: Collate | None = None,
+    target: str | None = None,
+    num_workers: int | None = None,
+) -> LocalData:
     """Turn a mapping with `train`, `validation` and `test`, or training data, into `LocalData`.
+
+    The options are those of `as_samples`.
 
     >>> data = as_local_data({"train": torch.zeros(8, 2), "test": torch.zeros(3, 2)})
     >>> len(data.train), data.validation, len(data.test)
@@ -160,13 +258,17 @@ def as_local_data(given: Any) -> LocalData:
     if isinstance(given, LocalData):
         return given
     if not isinstance(given, Mapping):
-        return LocalData(as_samples(given))
+        return LocalData(as_samples(given, collate_fn, target, num_workers))
     unknown = set(given) - {"train", "validation", "test"}
     if unknown or "train" not in given:
         raise InputError(
-            f"data must have 'train' and may have 'validation' and 'test', got {sorted(given)}"
+            "data must have 'train' and may have 'validation' and 'test', got "
+            f"{sorted(given)}; a mapping of columns is given as {{'train': columns}}"
         )
-    splits = {split: as_samples(samples) for split, samples in given.items()}
+    splits = {
+        split: as_samples(samples, collate_fn, target, num_workers)
+        for split, samples in given.items()
+    }
     return LocalData(splits["train"], splits.get("validation"), splits.get("test"))
 
 

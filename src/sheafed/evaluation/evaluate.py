@@ -26,6 +26,7 @@ from sheafed.evaluation.peer_evaluator import (
 )
 from sheafed.evaluation.result import Evaluation, merge
 from sheafed.methods.node import Node
+from sheafed.tensor_tree import same_tensors
 from sheafed.transport import Barrier, LocalTransport, Message, WaitPolicy
 
 
@@ -126,5 +127,4 @@ def _as_seen_by(receiver: Node, sender: Node, split: Split) -> Samples | None:
 
 def _same_modality(one: Node, other: Node) -> bool:
     """Return whether the pilots of two agents are the same inputs."""
-    mine, theirs = (node.context.pilots.of(node.name) for node in (one, other))
-    return mine is theirs or (mine.dtype == theirs.dtype and torch.equal(mine, theirs))
+    return same_tensors(*(node.context.pilots.of(node.name) for node in (one, other)))

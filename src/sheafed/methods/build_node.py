@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sheafed.agents.agent import Agent
+from sheafed.errors import ShapeError
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import derive
+from sheafed.tensor_tree import structure
 
 
 def build_node(
@@ -34,7 +36,14 @@ def build_node(
         secret: a seed that only this agent knows; derived from the shared one by default, which
             is as repeatable as a run in one process and no secret.
     """
-    pilots.of(agent.name)
+    given = structure(pilots.of(agent.name))
+    if given != agent.input_structure:
+        raise ShapeError(
+            f"agent {agent.name!r}: its pilots are {given}, its training inputs "
+            f"{agent.input_structure}; they must have the same parts. A mapping from agents to "
+            "pilots needs the agents' names as keys, and PilotSet(inputs, shared=True) are inputs "
+            "of several parts that all agents share"
+        )
     agent.reset_rng(seed)
     return method.node(
         NodeContext(

@@ -8,17 +8,17 @@ from torch import Tensor
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, NonFiniteError
+from sheafed.tensor_tree import count_non_finite
 
 
 def local_loss(agent: Agent, batch: Batch, round: int) -> Tensor:
     """Return the objective on a batch; raise if it is not finite or has no gradient."""
     loss = agent.objective(agent, batch)
     if not bool(torch.isfinite(loss)):
-        inputs = batch.inputs
-        bad = int((~torch.isfinite(inputs)).sum()) if inputs.is_floating_point() else 0
+        bad, total = count_non_finite(batch.inputs)
         raise NonFiniteError(
             f"agent {agent.name!r}, round {round}: the objective is {loss.item()}; its batch holds "
-            f"{bad} non-finite of {inputs.numel()} inputs; "
+            f"{bad} non-finite of {total} inputs; "
             + ("clean the data" if bad else "lower the learning rate or clip the gradient")
         )
     if not loss.requires_grad:

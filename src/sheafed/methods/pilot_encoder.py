@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
 from sheafed.errors import NonFiniteError
+from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_length
 
 
 class PilotEncoder:
@@ -17,7 +18,7 @@ class PilotEncoder:
         inputs: all pilots as the agent sees them.
     """
 
-    def __init__(self, agent: Agent, inputs: Tensor) -> None:
+    def __init__(self, agent: Agent, inputs: TensorTree) -> None:
         self._agent = agent
         self._inputs = inputs
         self._frozen: Tensor | None = None
@@ -26,25 +27,28 @@ class PilotEncoder:
         """Return the latents `(K, d)` of all pilots or of some; errors name the round."""
         inputs = self._inputs
         if not self._agent.frozen:
-            return encode_pilots(self._agent, inputs if indices is None else inputs[indices], round)
+            chosen = inputs if indices is None else select_rows(inputs, indices)
+            return encode_pilots(self._agent, chosen, round)
         if self._frozen is None:
             with torch.no_grad():
                 self._frozen = encode_pilots(self._agent, inputs, round)
         return self._frozen if indices is None else self._frozen[indices]
 
 
-def encode_pilots(agent: Agent, inputs: Tensor, round: int | None) -> Tensor:
+def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:
     with agent.inference():
         if torch.is_grad_enabled():
             latents = agent.encode(inputs)
         else:  # in parts: thousands of images at once would need gigabytes
-            latents = torch.cat([agent.encode(x) for x in torch.split(inputs, ENCODING_BATCH_SIZE)])
+            starts = range(0, tree_length(inputs), ENCODING_BATCH_SIZE)
+            parts = (select_rows(inputs, slice(a, a + ENCODING_BATCH_SIZE)) for a in starts)
+            latents = torch.cat([agent.encode(part) for part in parts])
     if not bool(torch.isfinite(latents).all()):
         when = "" if round is None else f", round {round}"
-        bad = int((~torch.isfinite(inputs)).sum())
+        bad, total = count_non_finite(inputs)
         raise NonFiniteError(
             f"agent {agent.name!r}{when}: the encoder gives non-finite latents for the pilots, "
-            f"whose inputs hold {bad} non-finite of {inputs.numel()} values; "
+            f"whose inputs hold {bad} non-finite of {total} values; "
             + ("clean the pilots" if bad else "lower the learning rate or clip the gradient")
         )
     return latents

@@ -94,7 +94,7 @@ class PeerAgent:
             )
         self.out.mkdir(parents=True, exist_ok=True)
         fresh = not checkpoint.exists()
-        with StatusFile(self.out / STATUS, self.status):
+        with StatusFile(self.out / STATUS, self.status), self.network.reading():
             try:
                 totals: Totals = {}
                 if not fresh:

@@ -1,6 +1,6 @@
 """The shared pilot inputs, as every agent sees them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError, ShapeError, UnknownAgentError
+from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tensors, tree_length
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,37 @@ class PilotSet:
     >>> pilots.total, pilots.of("ear").shape
     (2, torch.Size([2, 40]))
 
+    Inputs of several tensors, e.g. token ids and their mask, are mappings or tuples. A mapping is
+    one of agents unless `shared=True` says that it is one input of all agents:
+
+    >>> tokens = {"input_ids": torch.zeros(2, 7), "attention_mask": torch.ones(2, 7)}
+    >>> PilotSet(tokens, shared=True).of("reader").keys()
+    dict_keys(['input_ids', 'attention_mask'])
+    >>> PilotSet({"reader": tokens, "ear": torch.zeros(2, 40)}).of("ear").shape
+    torch.Size([2, 40])
+
     Args:
         inputs: `(M, ...)`, the same for all agents; or, where agents sense different modalities,
-            one tensor per agent whose rows belong to the same M events.
+            a mapping from agents to inputs whose rows belong to the same M events.
         ids: names of the M events, if the agents have agreed on some.
+        shared: whether the inputs are the same for all agents; by default all but mappings are.
     """
 
-    inputs: Tensor | Mapping[str, Tensor]
+    inputs: TensorTree
     ids: Sequence[str] | None = None
+    shared: bool | None = None
 
     def __post_init__(self) -> None:
-        given = self.inputs if isinstance(self.inputs, Mapping) else {"all agents": self.inputs}
-        counts = {name: len(inputs) for name, inputs in given.items()}
+        object.__setattr__(self, "inputs", as_tensor_tree(self.inputs))
+        if self.shared is None:
+            object.__setattr__(self, "shared", not isinstance(self.inputs, Mapping))
+        if not self.shared and not isinstance(self.inputs, Mapping):
+            raise InputError(
+                "pilots that are not shared must be a mapping from agents to inputs, got "
+                f"{type(self.inputs).__name__}"
+            )
+        given = {"all agents": self.inputs} if self.shared else self.inputs
+        counts = {name: tree_length(inputs) for name, inputs in given.items()}
         if len(set(counts.values())) > 1:
             raise ShapeError(f"every agent needs the same pilots in the same order, got {counts}")
         if not counts or not self.total:
@@ -45,13 +65,11 @@ class PilotSet:
     @property
     def total(self) -> int:
         """M, the number of pilots."""
-        if isinstance(self.inputs, Mapping):
-            return len(next(iter(self.inputs.values()), ()))
-        return len(self.inputs)
+        return tree_length(self.inputs if self.shared else next(iter(self.inputs.values())))
 
-    def of(self, name: str) -> Tensor:
+    def of(self, name: str) -> TensorTree:
         """Return the pilots as the agent `name` sees them."""
-        if not isinstance(self.inputs, Mapping):
+        if self.shared:
             return self.inputs
         if name not in self.inputs:
             raise UnknownAgentError(
@@ -61,7 +79,7 @@ class PilotSet:
         return self.inputs[name]
 
     @classmethod
-    def paired(cls, inputs: Mapping[str, tuple[Sequence[str], Tensor]]) -> "PilotSet":
+    def paired(cls, inputs: Mapping[str, tuple[Sequence[str], TensorTree]]) -> "PilotSet":
         """Pair the inputs of agents by the ids of the events, whatever order each has.
 
         >>> eye, ear = torch.tensor([[1.0], [2.0]]), torch.tensor([[20.0], [30.0]])
@@ -82,10 +100,11 @@ class PilotSet:
             raise EmptyInputError(
                 f"the agents {sorted(inputs)} have no pilot id in common; they cannot be aligned"
             )
-        return cls({name: _in_order(given, common) for name, given in inputs.items()}, common)
+        in_order = {name: _in_order(given, common) for name, given in inputs.items()}
+        return cls(in_order, common, shared=False)
 
     def with_inputs(
-        self, name: str, inputs: Tensor, ids: Sequence[str] | None = None
+        self, name: str, inputs: TensorTree, ids: Sequence[str] | None = None
     ) -> "PilotSet":
         """Return the set with the inputs of one more agent.
 
@@ -95,7 +114,7 @@ class PilotSet:
             ids: of its rows, by which they are paired with those of the others; needed if these
                 have ids.
         """
-        if not isinstance(self.inputs, Mapping):
+        if self.shared:
             raise InputError(
                 f"these pilots are the same for all agents, so agent {name!r} cannot have its own; "
                 "make the PilotSet of a mapping by agent instead"
@@ -113,39 +132,48 @@ class PilotSet:
                     f"{missing[0]!r} among them; give its inputs of all"
                 )
             inputs = _in_order((ids, inputs), self.ids)
-        return PilotSet({**self.inputs, name: inputs}, self.ids)
+        return PilotSet({**self.inputs, name: inputs}, self.ids, shared=False)
 
     def digest(self) -> str:
         """Return a digest by which agents check that they have the same pilots in the same order.
 
-        Shared inputs and ids enter it. Without ids, of different modalities only the number of
-        pilots is compared.
+        Shared inputs, with the names of their parts, and ids enter it. Without ids, of different
+        modalities only the number of pilots is compared.
         """
         content = blake2b(str(self.total).encode(), digest_size=16)
         for identifier in self.ids or ():
             content.update(f"{len(identifier)}:{identifier}".encode())
-        if not isinstance(self.inputs, Mapping):
-            content.update(np.ascontiguousarray(self.inputs.detach().cpu().numpy()).tobytes())
+        if self.shared:
+            for path, tensor in sorted(tensors(self.inputs), key=lambda item: item[0]):
+                content.update(path.encode())  # empty if there is only one
+                flat = tensor.detach().cpu().contiguous().flatten()
+                content.update(flat.view(torch.uint8).numpy().tobytes())
         return content.hexdigest()
 
 
-def _in_order(inputs: tuple[Sequence[str], Tensor], ids: Sequence[str]) -> Tensor:
-    own, rows = inputs
-    if len(own) != len(rows):
-        raise ShapeError(f"{len(rows)} pilots need as many ids, got {len(own)}")
+def _in_order(inputs: tuple[Sequence[str], TensorTree], ids: Sequence[str]) -> TensorTree:
+    own, rows = inputs[0], as_tensor_tree(inputs[1])
+    if len(own) != tree_length(rows):
+        raise ShapeError(f"{tree_length(rows)} pilots need as many ids, got {len(own)}")
     place = {identifier: row for row, identifier in enumerate(own)}
-    return rows[torch.tensor([place[identifier] for identifier in ids])]
+    return select_rows(rows, torch.tensor([place[identifier] for identifier in ids]))
 
 
-def as_pilot_set(given: Any) -> PilotSet:
-    """Turn a tensor, an array or a mapping of them into a `PilotSet`."""
+def as_pilot_set(given: Any, agents: Collection[str] = ()) -> PilotSet:
+    """Turn a tensor, an array, or a mapping or tuple of them into a `PilotSet`.
+
+    Args:
+        given: a mapping is one by agent if any of its keys is an agent's name, or no agents are
+            given; else it is one input of several parts, the same for all agents.
+        agents: the names of all agents.
+    """
     if isinstance(given, PilotSet):
         return given
     if isinstance(given, Mapping):
-        return PilotSet({name: torch.as_tensor(inputs) for name, inputs in given.items()})
-    if isinstance(given, Tensor | np.ndarray):
-        return PilotSet(torch.as_tensor(given))
+        return PilotSet(given, shared=bool(agents) and not set(given) & set(agents))
+    if isinstance(given, Tensor | np.ndarray | tuple):
+        return PilotSet(given)
     raise InputError(
-        f"pilots must be an array, a mapping of arrays by agent or a PilotSet, got "
+        f"pilots must be an array, a mapping or tuple of arrays or a PilotSet, got "
         f"{type(given).__name__}"
     )

@@ -19,6 +19,7 @@ from sheafed.privacy.membership_inference import (
     logistic_attack,
     threshold_attack,
 )
+from sheafed.tensor_tree import structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ def invert_as_eavesdropper(
         seed: of the decoder.
     """
     known, latents = observed
-    pilots = node.context.pilots.of(node.name)
+    pilots = _pilots_of_one_tensor(node)
     decoder = train_decoder(latents, pilots[known], seed=seed)
     received = transmitted_latents(node, _test_samples(node), neighbour, noise)
     return _inversion(node, decoder(received), pilots)
@@ -99,7 +100,7 @@ def invert_as_neighbour(
         noise: on the private latents, if any.
         seed: of the decoder.
     """
-    pilots = neighbour.context.pilots.of(neighbour.name)
+    pilots = _pilots_of_one_tensor(neighbour)
     with torch.no_grad():
         own = neighbour.pilot_latents()
     decoder = train_decoder(own, pilots, seed=seed)
@@ -135,6 +136,16 @@ def _inversion(node: Node, reconstructions: Tensor, pilots: Tensor) -> Inversion
     samples = _test_samples(node)
     inputs = samples.batch(torch.arange(len(samples))).inputs
     return Inversion(reconstructions, relative_error(reconstructions, inputs, pilots.mean(0)))
+
+
+def _pilots_of_one_tensor(node: Node) -> Tensor:
+    pilots = node.context.pilots.of(node.name)
+    if not isinstance(pilots, Tensor):
+        raise InputError(
+            f"agent {node.name!r}: only inputs of one tensor are reconstructed, got "
+            f"{structure(pilots)}"
+        )
+    return pilots
 
 
 def _test_samples(node: Node) -> Samples:

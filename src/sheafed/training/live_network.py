@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,15 @@ class Network:
         local = evaluate(self.nodes, policy.for_evaluation(), self._last_round, split)
         whole = merge(self.group.gather(local.rows()))
         return replace(whole, oracle=oracle_accuracies(self.nodes, split)) if oracle else whole
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """End the processes that read training data ahead, if there are any, on exit."""
+        try:
+            yield
+        finally:
+            for agent in self.agents.values():
+                agent.stop_workers()
 
     def new_transport(self) -> Transport:
         """Return a transport between the agents, with a ledger of its own."""

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import torch
-
 from sheafed.agents.agent import Agent
 from sheafed.checkpointing.run_directory import BEST, METRICS
 from sheafed.errors import InputError, UnknownAgentError
@@ -92,7 +90,8 @@ def join(
     history.whitenings = {}  # they are not measured of this network
     _record(network, agent.name, {}, oracle)
     if epochs:
-        logs = _train_on(network, nodes, newcomer, transport, epochs, others)
+        with network.reading():
+            logs = _train_on(network, nodes, newcomer, transport, epochs, others)
         _record(network, agent.name, logs, oracle)
     history.seconds += time.monotonic() - began
     _write(network)
@@ -278,7 +277,7 @@ def _pilots_for(network: Network, name: str, given: Any) -> PilotSet:
     """Return the pilots of the newcomer; the handshake refuses others than the network's."""
     if given is None:
         return network.pilots
-    if isinstance(network.pilots.inputs, Mapping):
-        own = given if isinstance(given, PilotSet) else PilotSet(torch.as_tensor(given))
-        return network.pilots.with_inputs(name, own.of(name), own.ids)
-    return as_pilot_set(given)
+    own = as_pilot_set(given, agents=[name])
+    if network.pilots.shared:
+        return own
+    return network.pilots.with_inputs(name, own.of(name), own.ids)

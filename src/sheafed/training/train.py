@@ -51,7 +51,8 @@ def train(
         agents: with different names; their order does not matter.
         graph: the edges between agents, a networkx graph of names or a list of pairs.
         method: e.g. `SheafFRL()` or `NonCooperative()`.
-        pilots: the shared inputs `(M, ...)`, or a `PilotSet`.
+        pilots: the shared inputs `(M, ...)`, a mapping of them by agent, or a `PilotSet`. A mapping
+            none of whose keys is an agent's name is one input of several parts for all agents.
         epochs: how long. An epoch is as many rounds as the smallest training set has batches;
             agents with nothing to train do not count.
         out: a directory for metrics, checkpoints, the weights at the end (`last`) and at the best
@@ -102,7 +103,7 @@ def train(
         save=lambda totals: save(network, totals),
         totals=totals,
     )
-    with Started(observers, network):
+    with Started(observers, network), network.reading():
         trainer.run()
         _finish(network, barrier, oracle)
     return network
@@ -122,7 +123,7 @@ def _prepare(
     """Build the nodes and let neighbours shake hands."""
     edges = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, list(metadata))
     graphs.check_graph(edges, list(metadata))
-    shared = as_pilot_set(pilots)
+    shared = as_pilot_set(pilots, agents=metadata)
     homogeneous = len({known.dimension for known in metadata.values()}) == 1
     nodes = {
         name: build_node(

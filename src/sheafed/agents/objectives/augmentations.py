@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from sheafed.errors import ShapeError
+from sheafed.errors import InputError, ShapeError
 from sheafed.options import Fraction, NotNegative, OneOf, options
+from sheafed.tensor_tree import TensorTree, concatenate_rows, structure
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
 
-Augment = Callable[[Tensor], Tensor]
-"""From inputs `(n, ...)` to augmented inputs of the same shape."""
+Augment = Callable[[Any], Any]
+"""From inputs `(n, ...)`, of one or several tensors, to augmented inputs of the same shape."""
 
 
 @options
@@ -117,7 +118,19 @@ def erase(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
     return images.masked_fill(inside.to(images.device), 0)
 
 
-def encode_two_views(agent: Agent, augment: Augment, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def augmented(agent: Agent, augment: Augment, inputs: TensorTree) -> TensorTree:
+    """Return augmented inputs, or raise if they are not of the one tensor that images are."""
+    if isinstance(augment, Augmentation) and not isinstance(inputs, Tensor):
+        raise InputError(
+            f"agent {agent.name!r}: Augmentation is for inputs of one tensor, got "
+            f"{structure(inputs)}; give augmentation=, a function of your own from such inputs to "
+            "augmented ones"
+        )
+    return augment(inputs)
+
+
+def encode_two_views(agent: Agent, augment: Augment, inputs: TensorTree) -> tuple[Tensor, Tensor]:
     """Return the latents `(n, d)` of two augmentations of the inputs, encoded in one batch."""
-    first, second = agent.encode(torch.cat([augment(inputs), augment(inputs)])).chunk(2)
+    views = [augmented(agent, augment, inputs) for _ in range(2)]
+    first, second = agent.encode(concatenate_rows(views)).chunk(2)
     return first, second

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from sheafed import models
 from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.samples import Batch
-from sheafed.errors import ShapeError
+from sheafed.errors import InputError, ShapeError
 from sheafed.options import Count, options
+from sheafed.tensor_tree import structure
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -63,4 +64,9 @@ class Autoencoding(nn.Module):
         self.decoder = decoder
 
     def forward(self, agent: Agent, batch: Batch) -> Tensor:
+        if not isinstance(batch.inputs, Tensor):
+            raise InputError(
+                f"agent {agent.name!r}: autoencoding reconstructs inputs of one tensor, got "
+                f"{structure(batch.inputs)}; give an objective of your own"
+            )
         return reconstruction_error(self.decoder(agent.encode(batch.inputs)), batch.inputs)

@@ -10,12 +10,18 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sheafed.agents.objectives.augmentations import AnyAugmentation, Augment, Augmentation
+from sheafed.agents.objectives.augmentations import (
+    AnyAugmentation,
+    Augment,
+    Augmentation,
+    augmented,
+)
 from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.objectives.supervised import label_loss
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
 from sheafed.options import Fraction, NotNegative, options
+from sheafed.tensor_tree import concatenate_rows, select_rows
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -91,11 +97,11 @@ class PseudoLabels(ObjectiveOptions):
                 f"pseudo-labels need; add it, with the target {UNLABELLED} for unlabelled samples"
             )
         known = batch.targets != UNLABELLED
-        unlabelled = batch.inputs[~known]
-        weak_inputs = self._weak_augmentation()(batch.inputs)
-        inputs = torch.cat([weak_inputs, self.augmentation(unlabelled)])
-        scores = agent.head(agent.encode(inputs))
-        weak, strong = scores.split([len(known), len(unlabelled)])
+        unlabelled = select_rows(batch.inputs, ~known)
+        weak_inputs = augmented(agent, self._weak_augmentation(), batch.inputs)
+        strong_inputs = augmented(agent, self.augmentation, unlabelled)
+        scores = agent.head(agent.encode(concatenate_rows([weak_inputs, strong_inputs])))
+        weak, strong = scores.split([len(known), int((~known).sum())])
         loss = self.weight * pseudo_label_loss(weak[~known], strong, self.confidence)
         if bool(known.any()):
             loss = loss + label_loss(agent, weak[known], batch.targets[known])

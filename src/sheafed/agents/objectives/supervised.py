@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
@@ -88,8 +88,10 @@ def head_and_targets(agent: Agent, batch: Batch) -> tuple[nn.Module, Tensor]:
     """Return the agent's head and the batch's targets, or raise if either is missing."""
     if agent.head is None or batch.targets is None:
         missing = "head" if agent.head is None else "labels"
+        columns = isinstance(batch.inputs, Mapping) and batch.targets is None
         raise InputError(
             f"agent {agent.name!r} has no {missing}, which cross-entropy needs; add it, or give "
             "another objective"
+            + (f", or name one of its columns {list(batch.inputs)} by target=" * columns)
         )
     return agent.head, batch.targets

@@ -20,9 +20,10 @@ class HuggingFaceEncoder(nn.Module):
     Freeze it with `Agent(frozen=True)`, or fine-tune it.
 
     Args:
-        model: without a task's head, e.g. `ViTModel` or `BertModel`. Inputs are passed by its
-            `main_input_name`: images as `pixel_values`, or token ids as `input_ids`, where
-            `config.pad_token_id` is padding.
+        model: without a task's head, e.g. `ViTModel` or `BertModel`. Inputs of one tensor are
+            passed by its `main_input_name`: images as `pixel_values`, or token ids as `input_ids`,
+            where `config.pad_token_id` is padding. Mappings, e.g. what a tokenizer returns, are
+            passed as they are; then `attention_mask` says what padding is.
         pooling: `"mean"` over all tokens but padding, the `"first"` token, or the model's own
             `"pooler"`, which has random weights in a model that was not trained with one.
         prepare: a module from the agent's inputs to the model's, e.g. `ImageInputs`; none by
@@ -39,11 +40,15 @@ class HuggingFaceEncoder(nn.Module):
         self.pooling = pooling
         self.prepare = prepare or nn.Identity()
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor | None = None, /, **named: Tensor) -> Tensor:
         model: Any = self.model
-        given = self.prepare(inputs)
-        named = {model.main_input_name: given}
-        mask = self._mask(given)
+        main = model.main_input_name
+        if inputs is not None:
+            named[main] = inputs
+        if main not in named:
+            raise InputError(f"this model needs the input {main!r}, got {sorted(named)}")
+        named[main] = self.prepare(named[main])
+        mask = named.get("attention_mask", self._mask(named[main]))
         if mask is not None:
             named["attention_mask"] = mask
         return pool(model(**named), self.pooling, mask)
