@@ -47,7 +47,7 @@ def write_config(path: Path, epochs: int, seed: int) -> None:
     tables.append(f'[graph]\nkind = "edges"\nedges = {[list(edge) for edge in edges]}')
     tables.append('[method]\nname = "sheaf-frl"\ndistillation = {}\nexchange_every = 1')
     tables.append(f"[training]\nepochs = {epochs}\nbatch_size = 16\nevaluate_every = 20")
-    path.write_text("\n\n".join(tables))
+    path.write_text("\n\n".join(tables), encoding="utf-8")
 
 
 def wait_for_round(network: LocalLauncher, round: int) -> None:

@@ -137,7 +137,7 @@ def record(out: Path, jobs: int, only: str) -> None:
 
         chosen = [item for item in runs() if only in item[0]]
         found = dict(pool.map(run, enumerate(chosen)))
-    out.write_text(json.dumps(found, indent=1))
+    out.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
 def figures(directory: Path) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 import os
 import stat
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from sheafed.atomic_io import (
     UNFINISHED,
+    file_name,
     write_atomically,
     write_privately,
     written_atomically,
@@ -119,3 +121,14 @@ def test_a_failure_between_parts_keeps_the_old_content(
         write()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["state"]
+
+
+@pytest.mark.parametrize(
+    "name", ["con", "NUL.txt", "lpt1", "aux ", "a/b", "a:b", "..", "x.", "%41"]
+)
+def test_a_file_name_is_one_that_windows_and_unix_accept(name: str) -> None:
+    made = file_name(name)
+    assert not set(made) & set('<>:"/\\|?*')
+    assert made[-1] not in ". "
+    assert made.partition(".")[0].strip().lower() not in {"con", "nul", "aux", "lpt1"}
+    assert unquote(made) == name  # so no two names share a file

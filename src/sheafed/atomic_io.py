@@ -1,12 +1,26 @@
-"""Writing files that a crash cannot damage."""
+"""Writing files that a crash cannot damage, under names that every system accepts."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 UNFINISHED = ".unfinished"
+RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\.|$)", re.IGNORECASE)
+"""Names of devices, which Windows does not take for files, with any ending."""
+UNSAFE = re.compile(r'[%<>:"/\\|?*\x00-\x1f]|[. ]$')
+
+
+def file_name(name: str) -> str:
+    """Return a file name for a name, e.g. of an agent; different names give different ones.
+
+    >>> file_name("paris"), file_name("a/b: c?"), file_name("nul"), file_name("..")
+    ('paris', 'a%2Fb%3A c%3F', '%6Eul', '.%2E')
+    """
+    encoded = UNSAFE.sub(lambda found: _percent(found[0]), name)
+    return _percent(name[0]) + encoded[1:] if RESERVED.match(encoded) else encoded
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -46,6 +60,10 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def _percent(character: str) -> str:
+    return f"%{ord(character):02X}"
 
 
 def _unfinished(path: Path) -> Path:

@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from sheafed.errors import BenchError
+from sheafed.training.summary import peak_memory
+
 PRELOADED = ["sheafed.bench", "sklearn.datasets", "torch._dynamo"]
 
 
@@ -87,10 +90,18 @@ def fresh_processes(count: int | None = None) -> ProcessPoolExecutor:
     )
 
 
+def peak_bytes() -> int:
+    """Return the peak resident memory of this process."""
+    peak = peak_memory()
+    if peak is None:
+        raise BenchError("this system does not tell a process its peak memory; run it on Linux")
+    return peak
+
+
 def describe_machine() -> dict[str, str | int]:
     """Return the processor and the versions that a measurement depends on."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": names[0] if names else platform.processor(),

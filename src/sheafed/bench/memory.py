@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sheafed.bench.measurement import Measurement
+from sheafed.bench.measurement import Measurement, peak_bytes
 from sheafed.bench.networks import zoo
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import SheafFRL
-from sheafed.training.summary import peak_memory
 
 TRAIN, TEST = 3360, 420
 """Samples per agent, as on MNIST."""
@@ -21,6 +20,6 @@ def memory(rounds: int, pilots: int) -> list[Measurement]:
     for _ in range(rounds):
         network.step()
     data = 28 * 28 * (15 * (TRAIN + TEST) + 4 * pilots)
-    above = (peak_memory() - data) / 2**30
+    above = (peak_bytes() - data) / 2**30
     what = "peak memory of a training of 15 agents, above its data"
     return [Measurement(8, what, 1.5, above, unit="GiB", raw={"data bytes": data})]

@@ -49,4 +49,4 @@ def _epoch(processes: int, fraction: float, out: Path) -> float:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise BenchError(f"a run failed: {done.stderr.strip()[-500:]}")
-    return float(json.loads((out / "summary.json").read_text())["seconds"])
+    return float(json.loads((out / "summary.json").read_text(encoding="utf-8"))["seconds"])

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.measurement import Measurement, interleaved, peak_bytes, ratio
 from sheafed.bench.networks import ring_of_small_agents
 from sheafed.methods import SheafFRL
-from sheafed.training.summary import peak_memory
 
 SMALLEST = 15
 
@@ -56,11 +55,11 @@ def scaling(sizes: Sequence[int], repeats: int, least: int = 0) -> list[Measurem
         raw = {"bytes per agent": bytes_per_agent}
         found.append(Measurement(6, what, 1.2, measured, raw=raw))
     what = f"peak memory with {max(sizes)} agents"
-    found.append(Measurement(6, what, 8.0, peak_memory() / 2**30, unit="GiB"))
+    found.append(Measurement(6, what, 8.0, peak_bytes() / 2**30, unit="GiB"))
     return found
 
 
 def _resident() -> int:
     """Return the resident memory of this process in bytes; 0 where /proc is missing."""
     status = Path("/proc/self/statm")
-    return int(status.read_text().split()[1]) * 4096 if status.exists() else 0
+    return int(status.read_text(encoding="utf-8").split()[1]) * 4096 if status.exists() else 0

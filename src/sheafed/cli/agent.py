@@ -166,7 +166,7 @@ def _secret(out: Path) -> int:
     if not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         write_privately(path, str(secrets.randbits(63)).encode())
-    content = path.read_text()
+    content = path.read_text(encoding="utf-8")
     if not content.isdecimal():
         raise InputError(
             f"{path} must hold a number, got {short(content)}; restore it, or delete it if this "

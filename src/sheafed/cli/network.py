@@ -1,7 +1,6 @@
 """`sheafed network up | status`: a whole network of agent processes on this machine."""
 
 import json
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from sheafed.config.federation import build_federation
 from sheafed.config.reading import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GracefulShutdown
-from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, LOG, LocalLauncher
+from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, KILLED, LOG, LocalLauncher
 from sheafed.network.peer_summary import gather
 from sheafed.network.status import liveness, read_statuses
 from sheafed.transport.zenoh.settings import import_zenoh
@@ -71,7 +70,7 @@ def up(
     codes = launcher.wait()
     write_atomically(out / SUMMARY, json.dumps(gather(out), indent=2).encode())
     failed = sorted(name for name, code in codes.items() if code)
-    if shutdown.requested and any(codes[name] == -signal.SIGKILL for name in failed):
+    if shutdown.requested and any(codes[name] == KILLED for name in failed):
         raise NetworkError(
             f"{', '.join(failed)} did not end within {grace:g} s and lost the rounds since the "
             "last checkpoint; pass a longer --grace if rounds take long"

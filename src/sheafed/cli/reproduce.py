@@ -40,6 +40,6 @@ def reproduce(
 ) -> None:
     """Run what is missing of a figure or table of the paper, then draw and tabulate it."""
     text = reproduction.reproduce(name.value, scale.value, out, parse_seeds(seeds), jobs)
-    Console().print(Markdown((out / f"{name}.md").read_text()))
+    Console().print(Markdown((out / f"{name}.md").read_text(encoding="utf-8")))
     print(text)
     print(f"wrote {out / name}.png, .pdf, .csv, .md and .txt")

@@ -34,7 +34,11 @@ def read_experiment(
         overrides = [*overrides, f"seed={seed}"]
     path = Path(config)
     if config in PRESETS:
-        text = resources.files("sheafed.config").joinpath("toml", f"{config}.toml").read_text()
+        text = (
+            resources.files("sheafed.config")
+            .joinpath("toml", f"{config}.toml")
+            .read_text(encoding="utf-8")
+        )
         return parse_experiment(tomllib.loads(text), overrides, origin=f"preset {config}")
     if not path.exists():
         raise ConfigError(
@@ -42,7 +46,7 @@ def read_experiment(
             f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
         )
     try:
-        tables = tomllib.loads(path.read_text())
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:

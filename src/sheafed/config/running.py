@@ -85,7 +85,7 @@ def check_run_directory(experiment: Experiment, out: Path, resume: bool) -> None
 def read_config(out: Path) -> Experiment | None:
     """Return the experiment of a run directory; None if it has none that this version can read."""
     try:
-        return Experiment.model_validate_json((out / CONFIG).read_text())
+        return Experiment.model_validate_json((out / CONFIG).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValidationError):
         return None
 

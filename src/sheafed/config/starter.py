@@ -14,8 +14,8 @@ def write_starter(name: str) -> tuple[Path, Path]:
     for path in (config, method):
         if path.exists():
             raise ConfigError(f"{path} exists already; choose another name")
-    toml = package.joinpath("toml", "starter.toml").read_text()
-    code = package.joinpath("starter_method.py").read_text()
+    toml = package.joinpath("toml", "starter.toml").read_text(encoding="utf-8")
+    code = package.joinpath("starter_method.py").read_text(encoding="utf-8")
     write_atomically(config, toml.replace("THIS", name).encode())
     write_atomically(method, code.replace("THIS_MODULE", method.stem).encode())
     return config, method

@@ -2,7 +2,7 @@
 
 import logging
 import os
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +12,12 @@ from typing import Literal
 from sheafed.atomic_io import write_atomically
 from sheafed.datasets.sources import PARTIAL, DataFile, Source
 from sheafed.errors import CorruptedDataError, DataError, DataUnavailableError, SourceError
-
-if sys.platform != "win32":
-    import fcntl
+from sheafed.file_locks import try_lock
 
 logger = logging.getLogger("sheafed.datasets")
 
 VARIABLE = "SHEAFED_DATA"
+POLL_SECONDS = 0.1
 CacheStatus = Literal["cached", "partly cached", "not fetched", "corrupted"]
 
 
@@ -120,19 +119,17 @@ def fetch(
 
 @contextmanager
 def locked(directory: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time write into a directory (on Windows there is no such lock)."""
+    """Let one process at a time write into a directory."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / ".lock").open("w")
+        lock = (directory / ".lock").open("ab")
     except OSError as error:
         raise DataError(
             f"the cache cannot be written ({error}); set {VARIABLE} to a directory that can"
         ) from error
     with lock:
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log(f"another process is writing into {directory}; waiting for it")
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        if not try_lock(lock.fileno()):
+            log(f"another process is writing into {directory}; waiting for it")
+            while not try_lock(lock.fileno()):
+                time.sleep(POLL_SECONDS)
         yield

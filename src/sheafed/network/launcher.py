@@ -10,15 +10,26 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 
+from sheafed.atomic_io import file_name
 from sheafed.network.graceful_shutdown import signals_blocked
 from sheafed.network.status import Status, read_statuses
 from sheafed.transport.zenoh import credentials_in
 
 CERTIFICATES, LOG = "certificates", "log.txt"
 GRACE_SECONDS = 60.0
+
+# Agents do not get the Ctrl-C of the terminal: each is told to end once, by these signals.
+APART: dict[str, Any]
+if sys.platform == "win32":
+    APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    END, KILLED = (signal.CTRL_BREAK_EVENT,), 1
+else:
+    APART = {"start_new_session": True}
+    END, KILLED = (signal.SIGCONT, signal.SIGINT), -signal.SIGKILL  # those that are stopped too
 
 
 class LocalLauncher:
@@ -51,7 +62,7 @@ class LocalLauncher:
     def start(self, *names: str) -> None:
         """Start some agents, all by default; an agent with a checkpoint continues from it."""
         for name in names or self.commands:
-            log = self.out / name / LOG
+            log = self.out / file_name(name) / LOG
             log.parent.mkdir(parents=True, exist_ok=True)
             self.processes[name] = self._spawn(self.commands[name], log)
 
@@ -82,28 +93,32 @@ class LocalLauncher:
 
     def __exit__(self, *_: object) -> None:
         """Let running agents finish their round and write a checkpoint, then kill the rest."""
-        self.send_signal(signal.SIGCONT)
-        self.send_signal(signal.SIGINT)
+        for number in END:
+            self.send_signal(number)
         try:
             with suppress(subprocess.TimeoutExpired):
                 self.wait(self.grace)
         finally:  # also on another Ctrl-C
-            self.send_signal(signal.SIGKILL)
+            for process in self.processes.values():
+                process.kill()
             self.wait()
 
     def _spawn(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as file, signals_blocked():
-            # In a new session, so that Ctrl-C reaches an agent only once, through `__exit__`.
-            return subprocess.Popen(
-                command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-            )
+            return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **APART)
 
     def _command(
         self, config: str, name: str, neighbours: Sequence[str], options: Sequence[str]
     ) -> list[str]:
         own = credentials_in(self.out / CERTIFICATES, name)
         command = [sys.executable, "-m", "sheafed", "agent", config, "--name", name, "--resume"]
-        command += ["--out", str(self.out / name), "--listen", self.endpoints[name], *options]
+        command += [
+            "--out",
+            str(self.out / file_name(name)),
+            "--listen",
+            self.endpoints[name],
+            *options,
+        ]
         command += ["--cert", str(own.certificate), "--key", str(own.key)]
         command += ["--ca", str(own.authority)]
         for j in neighbours:  # of two neighbours, the one with the later name connects

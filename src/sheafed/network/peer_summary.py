@@ -30,7 +30,10 @@ def gather(directory: Path) -> Record:
 
     What could not be measured, because a neighbour was absent, is absent.
     """
-    found = [json.loads(path.read_text()) for path in sorted(directory.glob(f"*/{SUMMARY}"))]
+    found = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(directory.glob(f"*/{SUMMARY}"))
+    ]
     evaluation = Evaluation()
     for summary in found:
         name = summary["agent"]

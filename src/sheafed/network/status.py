@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -85,7 +86,10 @@ class StatusFile:
 
 def read_statuses(directory: Path) -> dict[str, Status]:
     """Return the statuses in the subdirectories of a network's directory, by agent."""
-    found = [Status(**json.loads(p.read_text())) for p in sorted(directory.glob(f"*/{STATUS}"))]
+    found = [
+        Status(**json.loads(p.read_text(encoding="utf-8")))
+        for p in sorted(directory.glob(f"*/{STATUS}"))
+    ]
     return {status.agent: status for status in found}
 
 
@@ -100,6 +104,8 @@ def liveness(status: Status) -> str:
 
 
 def _runs(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # signal 0 is Ctrl-C there: it would end the agent; a dead one is silent
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

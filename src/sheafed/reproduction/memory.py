@@ -153,7 +153,7 @@ def available_memory() -> int:
     path = Path("/proc/meminfo")
     if not path.exists():
         raise InputError("the available memory is read from /proc/meminfo; run this on Linux")
-    fields = dict(line.split(":") for line in path.read_text().splitlines())
+    fields = dict(line.split(":") for line in path.read_text(encoding="utf-8").splitlines())
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 

@@ -257,7 +257,7 @@ def _measured(
     path = out / "runs" / f"{sizes}-{privacy}-seed-{seed}.json"
     made_of = {"rounds": plan.rounds, "experiment": experiment.model_dump(mode="json")}
     if path.exists():
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if content["made_of"] != made_of:
             raise ConfigError(f"{path} was measured with another config; choose another --out")
     else:

@@ -94,7 +94,7 @@ def validation_score(trial: Trial, out: Path) -> float:
     Communication of a method that is aligned after training is that of its fair whitening.
     """
     path = out / trial.directory / METRICS
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     record = json.loads(lines[-1]) if lines else {}
     score = record.get("validation_score")
     fair = _fair(read_summary(trial, out)).get("validation_communication_accuracy")
@@ -111,7 +111,7 @@ def read_summary(trial: Trial, out: Path) -> dict[str, Any]:
     """Return the `summary.json` of a finished trial."""
     path = out / trial.directory / SUMMARY
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as problem:
         raise DataFormatError(f"cannot read {path}: {problem}; run the sweep again") from problem
     return content

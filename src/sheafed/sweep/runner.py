@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -20,8 +18,12 @@ from sheafed.config.experiment import Experiment
 from sheafed.config.reading import read_experiment
 from sheafed.config.running import read_config
 from sheafed.errors import ConfigError, SweepError
+from sheafed.file_locks import INHERITED, try_lock
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
+
+if sys.platform == "linux":
+    import resource
 
 LOCK, FAILURE = ".lock", "failure.txt"
 
@@ -33,16 +35,16 @@ class Runner:
     """Runs trials of one config, each in a process of its own.
 
     An interruption stops the processes; the next runner continues from their checkpoints. A lock,
-    which the processes inherit, keeps a second runner out of the same directory, even if the first
-    was killed and its processes are still running. The error message of a failed trial is kept in
-    its directory as `failure.txt` until the trial is run again.
+    which the processes inherit (not on Windows), keeps a second runner out of the same directory,
+    even if the first was killed and its processes are still running. The error message of a failed
+    trial is kept in its directory as `failure.txt` until the trial is run again.
 
     Args:
         config: a preset or a file.
         overrides: `table.key=value` of all trials.
         out: contains the directories of the trials.
         jobs: how many trials run at a time.
-        memory: an upper limit for a trial's address space, in bytes (Linux).
+        memory: an upper limit for a trial's address space, in bytes; only on Linux.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class Runner:
         memory: int | None = None,
     ) -> None:
         self.config, self.overrides, self.out, self.jobs = config, tuple(overrides), out, jobs
+        if memory is not None and sys.platform != "linux":
+            raise SweepError("memory can be limited on Linux only; leave the limit out")
         self.memory = memory
         self._children: set[subprocess.Popen[str]] = set()
         self._guard = Lock()
@@ -63,14 +67,12 @@ class Runner:
     def __enter__(self) -> Runner:
         self.out.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.out / LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
+        if not try_lock(self._lock):
             os.close(self._lock)
             raise SweepError(
                 f"{self.out} is in use by another command, or by runs that one left behind; "
                 "wait for them to end, or choose another --out"
-            ) from problem
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,11 +130,12 @@ class Runner:
                 command,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                text=True,
-                pass_fds=(self._lock,),
+                encoding="utf-8",
+                errors="replace",
+                pass_fds=(self._lock,) if INHERITED else (),
             )
             self._children.add(child)
-        if self.memory is not None:
+        if sys.platform == "linux" and self.memory is not None:
             resource.prlimit(child.pid, resource.RLIMIT_AS, (self.memory, self.memory))
         _, errors = child.communicate()
         with self._guard:
@@ -163,7 +166,7 @@ class Runner:
 def read_failure(trial: Trial, out: Path) -> str | None:
     """Return the error message of a trial whose last run failed."""
     path = out / trial.directory / FAILURE
-    return path.read_text() if path.exists() else None
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 class _Progress:

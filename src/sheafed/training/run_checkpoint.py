@@ -13,9 +13,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import file_name, write_atomically
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, SUMMARY
 from sheafed.errors import CheckpointError
@@ -116,7 +115,7 @@ def _remove_parts(out: Path, rounds: int, keep: str | None) -> None:
 
 
 def _file(directory: Path, name: str) -> Path:
-    return directory / f"{quote(name, safe='')}.safetensors"
+    return directory / f"{file_name(name)}.safetensors"
 
 
 def _identity(network: Network) -> dict[str, Any]:

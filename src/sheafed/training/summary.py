@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,9 @@ from sheafed.evaluation import PeerEvaluator
 from sheafed.evaluation.result import Evaluation, mean
 from sheafed.training.history import Record
 from sheafed.transport import WaitPolicy
+
+if sys.platform != "win32":
+    import resource
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -84,11 +86,13 @@ def summarise(network: Network) -> Record:
     }
 
 
-def peak_memory() -> int:
-    """Return the peak resident memory of this process in bytes."""
+def peak_memory() -> int | None:
+    """Return the peak resident memory of this process in bytes; None on Windows."""
+    if sys.platform == "win32":
+        return None
     status = Path("/proc/self/status")
     if status.exists():  # on Linux `ru_maxrss` may be that of the process that started this one
-        lines = status.read_text().splitlines()
+        lines = status.read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -70,7 +70,7 @@ def remember_cluster(out: Path, placement: Mapping[str, int]) -> None:
 
 def _read(out: Path) -> dict[str, Any]:
     path = out / CLUSTER
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content
 
 

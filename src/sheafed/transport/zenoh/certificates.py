@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sheafed.atomic_io import write_atomically, write_privately
 from sheafed.errors import InputError, MissingDependencyError
-from sheafed.transport.zenoh.credentials import AUTHORITY
+from sheafed.transport.zenoh.credentials import AUTHORITY, certificate_and_key
 
 try:
     from cryptography import x509
@@ -41,10 +41,11 @@ def make_certificates(
     directory.mkdir(parents=True, exist_ok=True)
     ca_certificate, ca_key = _authority(directory, days)
     for name in names:
-        _check_absent(directory / f"{name}.pem", directory / f"{name}.key")
+        files = certificate_and_key(directory, name)
+        _check_absent(*files)
         certificate, key = _issue(name, hosts, days, ca_certificate, ca_key)
-        write_privately(directory / f"{name}.key", _private_bytes(key))
-        write_atomically(directory / f"{name}.pem", _public_bytes(certificate))
+        write_privately(files[1], _private_bytes(key))
+        write_atomically(files[0], _public_bytes(certificate))
 
 
 def check_common_name(path: Path, name: str) -> None:

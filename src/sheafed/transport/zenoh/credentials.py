@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from sheafed.atomic_io import file_name
 from sheafed.errors import InputError
 
 AUTHORITY = "authority"
@@ -28,6 +29,9 @@ class Credentials:
 
 def credentials_in(directory: Path, name: str) -> Credentials:
     """Return the credentials that `sheafed certs` wrote for an agent."""
-    return Credentials(
-        directory / f"{name}.pem", directory / f"{name}.key", directory / f"{AUTHORITY}.pem"
-    )
+    return Credentials(*certificate_and_key(directory, name), directory / f"{AUTHORITY}.pem")
+
+
+def certificate_and_key(directory: Path, name: str) -> tuple[Path, Path]:
+    """Return the paths of an agent's files in a directory of `sheafed certs`."""
+    return directory / f"{file_name(name)}.pem", directory / f"{file_name(name)}.key"
