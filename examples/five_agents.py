@@ -18,7 +18,6 @@ from rich.table import Table
 
 import sheafed
 from sheafed.config import build_federation, read_experiment
-from sheafed.training import ProgressBar
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -42,7 +41,6 @@ def train(method, seed, epochs):
         epochs=epochs,
         evaluate_every=epochs,
         seed=seed,
-        callbacks=[ProgressBar()],
     )
 
 

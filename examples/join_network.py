@@ -17,7 +17,6 @@ from rich.table import Table
 import sheafed
 from sheafed import graphs
 from sheafed.methods import ZCA
-from sheafed.training import ProgressBar
 from three_agents import build, cnn, mlp
 
 TARGETS = {
@@ -43,7 +42,7 @@ STAGES = {
 
 def train(agents, edges, method, pilots, epochs, seed):
     options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
-    return sheafed.train(agents, edges, method, pilots, callbacks=[ProgressBar()], **options)
+    return sheafed.train(agents, edges, method, pilots, **options)
 
 
 def figures(evaluation):

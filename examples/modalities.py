@@ -18,7 +18,6 @@ from sheafed.datasets import load, modalities, partitions
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ZCA
 from sheafed.models import cnn, head, mlp
-from sheafed.training import ProgressBar
 
 SENSES = {
     "eye": (modalities.pixels, cnn, (16, 32)),
@@ -66,7 +65,6 @@ def train(method, seed, epochs):
         epochs=epochs,
         evaluate_every=epochs,
         seed=seed,
-        callbacks=[ProgressBar()],
     )
 
 

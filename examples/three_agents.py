@@ -17,7 +17,7 @@ from torch import nn
 import sheafed
 from sheafed import graphs
 from sheafed.datasets import partitions
-from sheafed.training import ProgressBar, summarise
+from sheafed.training import summarise
 
 TARGETS = {"ada": [0, 1, 2, 3, 4], "bo": [3, 4, 5, 6, 7], "cy": [6, 7, 8, 9, 0]}
 
@@ -73,7 +73,6 @@ def main(out=None, epochs=60, seed=0):
         evaluate_every=10,
         seed=seed,
         out=out,
-        callbacks=[ProgressBar()],
     )
     table = Table(title="Accuracy on the agents' own test data")
     for heading in ("sender", "receiver", "after communication", "oracle encoder", "misalignment"):

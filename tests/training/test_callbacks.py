@@ -1,26 +1,19 @@
 """What happens beside the training."""
 
-import io
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import rich.progress
-from rich.console import Console
 
-from sheafed.errors import InputError, MissingDependencyError
+from sheafed.errors import InputError
 from sheafed.methods import NonCooperative
 from sheafed.training import (
     Callback,
     EarlyStopping,
     MetricsLog,
     Network,
-    ProgressBar,
-    TensorBoard,
     summarise,
     train,
 )
@@ -51,6 +44,9 @@ class Diary(Callback):
         assert record["round"] == run.history.rounds
         self._note("evaluation", run)
         return False
+
+    def on_exception(self, run: Network, error: BaseException) -> None:
+        self._note(repr(error), run)
 
     def on_end(self, run: Network) -> None:
         self._note("end", run)
@@ -93,7 +89,11 @@ def test_the_end_comes_also_after_an_error(fail: str) -> None:
     quiet, failing = Diary(), Diary(fail)
     with pytest.raises(RuntimeError, match=f"failed in {fail}"):
         start("alone", epochs=1, callbacks=[quiet, failing])
-    assert quiet.entries[-1][0] == failing.entries[-1][0] == "end"
+    for diary in (quiet, failing):
+        assert [what for what, _ in diary.entries[-2:]] == [
+            f"RuntimeError('failed in {fail}')",
+            "end",
+        ]
 
 
 def test_the_end_comes_also_after_an_error_of_the_training() -> None:
@@ -102,14 +102,15 @@ def test_the_end_comes_also_after_an_error_of_the_training() -> None:
     diary, agent = Diary(), simple_agent("a", data=(inputs, targets), batch_size=20)
     with pytest.raises(ValueError, match="agent 'a', round 0"):
         train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[diary])
-    assert diary.entries == [("start", 0), ("end", 0)]
+    assert [diary.entries[0], diary.entries[-1]] == [("start", 0), ("end", 0)]
+    assert "agent 'a', round 0" in diary.entries[1][0]
 
 
 def test_those_that_have_started_end_when_another_cannot_start() -> None:
     early, failing, late = Diary(), Diary("start"), Diary()
     with pytest.raises(RuntimeError, match="failed in start"):
         start("alone", epochs=1, callbacks=[early, failing, late])
-    assert early.entries == [("start", 0), ("end", 0)]
+    assert early.entries == [("start", 0), ("RuntimeError('failed in start')", 0), ("end", 0)]
     assert late.entries == []
 
 
@@ -210,105 +211,6 @@ def test_early_stopping_without_validation_data() -> None:
 def test_early_stopping_needs_patience(patience: int) -> None:
     with pytest.raises(InputError, match=f"patience must be at least 1, got {patience}"):
         EarlyStopping(patience=patience)
-
-
-# The progress bar
-
-
-@pytest.fixture(params=[False, True], ids=["file", "terminal"])
-def screen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    output = io.StringIO()
-    console = Console(file=output, force_terminal=request.param, width=150)
-    monkeypatch.setattr(rich.progress, "get_console", lambda: console)
-    return output
-
-
-def test_progress_bar(screen: io.StringIO) -> None:
-    run = start("distillation", epochs=2, callbacks=[ProgressBar()])
-    shown = screen.getvalue()
-    last = run.history.last
-    assert "Sheaf-FRL with distillation" in shown
-    assert "epoch 2/2" in shown
-    assert f"private {last['private_accuracy']:.3f}" in shown
-    assert f"communicated {last['communication_accuracy']:.3f}" in shown
-    assert f"{run.history.ledger.bytes_sent() / 2**20:.1f} MiB" in shown
-
-
-def test_progress_bar_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    start("alone", epochs=1, callbacks=[ProgressBar()])
-    assert "Non-cooperative" in capsys.readouterr().out
-
-
-def test_progress_bar_without_accuracies(screen: io.StringIO) -> None:
-    agent = simple_agent("a", data=samples(20, 0))
-    bar = ProgressBar()
-    train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[bar])
-    assert "private - communicated -" in screen.getvalue()
-
-
-def test_progress_bar_goes_on_where_the_run_does(screen: io.StringIO, tmp_path: Path) -> None:
-    start("alone", tmp_path, epochs=1)
-    bar = ProgressBar()
-    start("alone", tmp_path, epochs=2, resume=True, callbacks=[bar])
-    (task,) = bar._bar.tasks
-    assert (task.completed, task.total) == (10, 10)
-
-
-def test_progress_bar_is_put_away_after_an_error(screen: io.StringIO) -> None:
-    bar = ProgressBar()
-    with pytest.raises(RuntimeError, match="failed in round"):
-        start("alone", epochs=1, callbacks=[bar, Diary("round")])
-    assert not bar._bar.live.is_started
-
-
-# TensorBoard
-
-
-def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(
-        MissingDependencyError, match=r"pip install 'sheafed\[tensorboard\]'"
-    ) as caught:
-        TensorBoard(tmp_path)
-    assert isinstance(caught.value, ImportError)
-
-
-def test_tensorboard_gets_every_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    written: dict[tuple[str, int], float] = {}
-    calls: list[str] = []
-
-    class Writer:
-        def __init__(self, directory: str) -> None:
-            assert directory == str(tmp_path)
-
-        def add_scalar(self, key: str, value: float, step: int) -> None:
-            written[key, step] = value
-
-        def flush(self) -> None:
-            calls.append("flush")
-
-        def close(self) -> None:
-            calls.append("close")
-
-    module = ModuleType("torch.utils.tensorboard")
-    module.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    run = start("distillation", epochs=2, callbacks=[TensorBoard(tmp_path)])
-    expected = {
-        (key, record["epoch"]): value
-        for record in run.history.records
-        for key, value in record.items()
-        if isinstance(value, int | float)
-    }
-    assert written == expected
-    assert ("communication_accuracy", 2) in written
-    assert calls == ["flush", "flush", "close"]
-
-
-def test_tensorboard_writes(tmp_path: Path) -> None:
-    start("alone", epochs=1, callbacks=[TensorBoard(tmp_path)])
-    (file,) = tmp_path.glob("events.out.tfevents*")
-    assert b"private_accuracy" in file.read_bytes()
 
 
 def test_early_stopping_by_what_should_fall() -> None:

@@ -62,6 +62,7 @@ def _train(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int
         seed=seed,
         evaluate_every=experiment.training.epochs,
         oracle=False,
+        progress=False,
     )
     last = run.history.records[-1]
     return float(last["communication_accuracy"]), int(last["bytes_sent"])

@@ -12,7 +12,7 @@ from sheafed.config.reading import PRESETS, read_experiment
 from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
 from sheafed.config.starter import write_starter
 from sheafed.errors import ConfigError
-from sheafed.training import Callback, Cluster, Network, ProgressBar
+from sheafed.training import Callback, Cluster, Network
 from sheafed.training.cluster import TIMEOUT
 from sheafed.training.torchrun import in_cluster, launch
 
@@ -50,9 +50,8 @@ def run(
         launch(processes, max_restarts, experiment.training.threads, command, out)
         return
     with Cluster(timeout) if in_cluster() else nullcontext() as cluster:
-        callbacks = [_PrintPlacement(), ProgressBar()]
         network = run_experiment(
-            experiment, out, resume=resume, callbacks=callbacks, cluster=cluster
+            experiment, out, resume=resume, callbacks=[_PrintPlacement()], cluster=cluster
         )
     if network.group.rank != 0:
         return

@@ -29,6 +29,7 @@ def run_experiment(
     *,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    progress: bool = True,
     cluster: Cluster | None = None,
 ) -> Network:
     """Train the network of an experiment, and write its run directory.
@@ -38,6 +39,7 @@ def run_experiment(
         out: the run directory.
         resume: continue from the checkpoint in `out`.
         callbacks: see `sheafed.training.Callback`.
+        progress: show a progress bar where standard error is a terminal, or in a notebook.
         cluster: the processes that share the agents; all call this function. Oracle accuracy is
             not measured then, as it needs the inputs of all agents in one process.
     """
@@ -61,6 +63,7 @@ def run_experiment(
         seed=experiment.seed,
         resume=resume,
         callbacks=callbacks,
+        progress=progress,
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
         oracle=options.oracle and cluster is None,

@@ -192,6 +192,7 @@ def measure(experiment: Experiment, rounds: int) -> dict[str, dict[str, float]]:
             rounds_per_epoch=rounds,
             seed=experiment.seed,
             oracle=False,
+            progress=False,
         )
     dims = {agent.name: agent.dimension for agent in federation.agents}
     edges = orient(federation.graph, dims)

@@ -4,9 +4,12 @@ from sheafed.training import multi_hop
 from sheafed.training.callbacks import (
     Callback,
     EarlyStopping,
+    ExperimentTracker,
     MetricsLog,
+    MLflow,
     ProgressBar,
     TensorBoard,
+    WandB,
 )
 from sheafed.training.cluster import Cluster
 from sheafed.training.history import Record, RunHistory, Schedule
@@ -18,6 +21,8 @@ __all__ = [
     "Callback",
     "Cluster",
     "EarlyStopping",
+    "ExperimentTracker",
+    "MLflow",
     "MetricsLog",
     "Network",
     "ProgressBar",
@@ -25,6 +30,7 @@ __all__ = [
     "RunHistory",
     "Schedule",
     "TensorBoard",
+    "WandB",
     "multi_hop",
     "summarise",
     "train",

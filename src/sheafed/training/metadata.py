@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from torch import nn
+
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe
 from sheafed.errors import InputError
 from sheafed.training.process_group import ProcessGroup
+
+FEW_LAYERS = 8
 
 
 @dataclass(frozen=True)
@@ -17,9 +21,12 @@ class AgentMetadata:
 
     rank: int
     """The process that it is in."""
+    encoder: str
     dimension: int
     head: str | None
     optimizer: str
+    learning_rate: float | None
+    """At the start of the training."""
     batch_size: int
     training_samples: int
     has_validation: bool
@@ -36,15 +43,29 @@ class AgentMetadata:
 def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
     return AgentMetadata(
         rank=rank,
+        encoder=describe_module(agent.encoder),
         dimension=agent.dimension,
         head=None if agent.head is None else type(agent.head).__name__,
         optimizer=type(agent.optimizer).__name__,
+        learning_rate=_learning_rate(agent),
         batch_size=agent.batch_size,
         training_samples=len(agent.data.train),
         has_validation=agent.data.validation is not None,
         learns=agent.learns,
         objective=describe_objective(agent),
     )
+
+
+def describe_module(module: nn.Module) -> str:
+    """Return a module in a line: its class, its layers if they are few, how many parameters.
+
+    >>> describe_module(nn.Sequential(nn.Linear(8, 4), nn.ReLU()))
+    'Sequential(Linear, ReLU), 36 parameters'
+    """
+    leaves = [type(part).__name__ for part in module.modules() if not list(part.children())]
+    layers = f"({', '.join(leaves)})" if 1 < len(leaves) <= FEW_LAYERS else ""
+    count = sum(parameter.numel() for parameter in module.parameters())
+    return f"{type(module).__name__}{layers}, {count:,} parameters"
 
 
 def describe_objective(agent: Agent) -> str:
@@ -73,3 +94,8 @@ def gather_metadata(agents: Mapping[str, Agent], group: ProcessGroup) -> dict[st
     return {
         name: AgentMetadata(**values) for name, values in sorted(listed, key=lambda item: item[0])
     }
+
+
+def _learning_rate(agent: Agent) -> float | None:
+    rate = agent.optimizer.param_groups[0].get("lr")
+    return float(rate) if agent.learns and rate is not None else None

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.errors import CheckpointError
-from sheafed.methods.node import Method, Node
+from sheafed.methods.node import Node
 from sheafed.training.metadata import AgentMetadata
 
 
-def describe(method: Method) -> str:
-    """Return the settings of a method, without the address that Python shows by default."""
-    anonymous = type(method).__repr__ is object.__repr__
-    return type(method).__name__ if anonymous else repr(method)
+def describe(thing: object) -> str:
+    """Return a method or another object as text, without the address that Python shows."""
+    anonymous = type(thing).__repr__ is object.__repr__
+    return type(thing).__name__ if anonymous else repr(thing)
 
 
 def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sheafed.evaluation import PeerEvaluator
 from sheafed.evaluation.result import Evaluation, mean
 from sheafed.training.history import Record
+from sheafed.training.run_settings import run_settings
 from sheafed.transport import WaitPolicy
 
 if sys.platform != "win32":
@@ -48,6 +49,7 @@ def summarise(network: Network) -> Record:
     return {
         "method": network.method.label,
         "seed": history.seed,
+        "settings": run_settings(network),
         "epochs": history.epoch,
         **latest.summary(),
         "whitenings": history.whitenings,

@@ -15,7 +15,7 @@ from sheafed.errors import InputError, RunExistsError
 from sheafed.methods.build_node import build_node
 from sheafed.methods.node import Method
 from sheafed.pilots.pilot_set import as_pilot_set
-from sheafed.training.callbacks import Callback, MetricsLog, Started
+from sheafed.training.callbacks import Callback, MetricsLog, ProgressBar, Started, is_watched
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import AgentMetadata, gather_metadata
@@ -43,6 +43,7 @@ def train(
     evaluate_every: int = 1,
     checkpoint_every: int | None = None,
     oracle: bool = True,
+    progress: bool = True,
     group: ProcessGroup | None = None,
 ) -> Network:
     """Train a network of agents.
@@ -65,6 +66,7 @@ def train(
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
         oracle: also measure oracle accuracy, i.e. let receivers encode their neighbours' inputs.
+        progress: show a progress bar where standard error is a terminal, or in a notebook.
         group: the processes that train together, e.g. a `Cluster`; then `agents` are those of
             this process, and only rank 0 has callbacks. `on_round` sees its own agents.
     """
@@ -90,7 +92,7 @@ def train(
         by_name, metadata, graph, method, pilots, seed, schedule, group, transport
     )
     totals: Totals = {}
-    observers = list(callbacks) if group.rank == 0 else []
+    observers = _observers(callbacks, progress) if group.rank == 0 else []
     if out is not None:
         network.out = Path(out)
         totals = _open_directory(network, network.out, resume)
@@ -173,6 +175,11 @@ def _finish(network: Network, barrier: Barrier, oracle: bool) -> None:
     if network.out is not None:
         write_results(network, network.out)
     group.gather(None)  # no process ends before everything is written
+
+
+def _observers(callbacks: Sequence[Callback], progress: bool) -> list[Callback]:
+    has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+    return [*callbacks, *([ProgressBar()] if progress and not has_bar and is_watched() else [])]
 
 
 def _smallest_epoch(metadata: Mapping[str, AgentMetadata]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ class Callback:
         """After every evaluation; True ends the training."""
         return False
 
+    def on_exception(self, network: Network, error: BaseException) -> None:
+        """When an error or an interruption ended the training; `on_end` follows."""
+
     def on_end(self, network: Network) -> None:
         """After the last round, also when an error ended the training."""
 
@@ -41,7 +45,7 @@ class Started:
         with ExitStack() as started:  # ends those that have started if one does not
             for callback in self._callbacks:
                 callback.on_start(self._network)
-                started.callback(callback.on_end, self._network)
+                started.push(partial(self._end, callback))
             self._ends = started.pop_all()
 
     def __exit__(
@@ -51,3 +55,16 @@ class Started:
         trace: TracebackType | None,
     ) -> None:
         self._ends.__exit__(kind, error, trace)
+
+    def _end(
+        self,
+        callback: Callback,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is not None:
+                callback.on_exception(self._network, error)
+        finally:
+            callback.on_end(self._network)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sheafed.errors import MissingDependencyError
 from sheafed.training.callbacks.callback import Callback
+from sheafed.training.callbacks.experiment_tracker import scalars
 from sheafed.training.history import Record
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class TensorBoard(Callback):
-    """Curves for TensorBoard, which must be installed."""
+    """Curves for TensorBoard, which must be installed.
+
+    Args:
+        directory: of the event files. Points that it holds from the first evaluation of this
+            training on, as after an interruption, are hidden and measured again.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         try:
@@ -23,12 +29,16 @@ class TensorBoard(Callback):
             raise MissingDependencyError(
                 "TensorBoard is not installed; get it with: pip install 'sheafed[tensorboard]'"
             ) from problem
-        self._writer = SummaryWriter(str(directory))
+        self._open = SummaryWriter
+        self._directory = str(directory)
+
+    def on_start(self, network: Network) -> None:
+        recorded = (network.history.last or {}).get("epoch", 0)
+        self._writer = self._open(self._directory, purge_step=recorded + 1)
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        for key, value in record.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(key, value, network.history.epoch)
+        for key, value in scalars(record).items():
+            self._writer.add_scalar(key, value, record["epoch"])
         self._writer.flush()
         return False
 

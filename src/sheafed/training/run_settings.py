@@ -1,0 +1,86 @@
+"""What was trained, for readers: method, agents, graph and pilots as a table of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from sheafed.options import TAGS
+from sheafed.training.metadata import AgentMetadata
+from sheafed.training.run_identity import describe
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
+
+Settings = dict[str, Any]
+
+
+def run_settings(network: Network) -> Settings:
+    """Return the settings of a run as JSON, with the keys of a config where there is one."""
+    schedule = network.history.schedule
+    return {
+        "method": method_settings(network.method),
+        "training": {
+            "epochs": schedule.epochs,
+            "rounds_per_epoch": schedule.rounds_per_epoch,
+            "evaluate_every": schedule.evaluate_every,
+        },
+        "graph": {"edges": sorted(sorted(edge) for edge in network.graph.edges)},
+        "pilots": {"samples": network.pilots.total, "digest": network.pilots.digest()[:12]},
+        "agents": {name: _agent_settings(known) for name, known in network.metadata.items()},
+        "seed": network.history.seed,
+    }
+
+
+def method_settings(method: Any) -> Settings:
+    """Return the options of a method by name, its own name first.
+
+    >>> from sheafed import NonCooperative
+    >>> method_settings(NonCooperative())["name"]
+    'non-cooperative'
+    """
+    found = _plain(method)
+    return found if isinstance(found, dict) else {"name": found}
+
+
+def flatten(settings: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return nested settings by their paths; an empty table is a value.
+
+    >>> flatten({"maps": {"every": 1}, "noise": {}, "seed": 0})
+    {'maps.every': 1, 'noise': {}, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            inner = flatten(value, separator)
+            found |= {f"{key}{separator}{rest}": leaf for rest, leaf in inner.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _agent_settings(known: AgentMetadata) -> Settings:
+    return {
+        "encoder": known.encoder,
+        "latent_size": known.dimension,
+        "head": known.head,
+        "objective": known.objective,
+        "optimizer": known.optimizer,
+        "learning_rate": known.learning_rate,
+        "batch_size": known.batch_size,
+        "training_samples": known.training_samples,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return options as nested tables, and what JSON does not know as text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = [field.name for field in fields(value) if field.repr or field.name in TAGS]
+        tables = {name: _plain(getattr(value, name)) for name in shown}
+        return tables if tables else describe(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value if isinstance(value, str | int | float | None) else describe(value)
