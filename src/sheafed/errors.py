@@ -172,6 +172,10 @@ class DisconnectedWarning(SheafedWarning):
     """After an agent left, some agents cannot reach each other any more."""
 
 
+class MissingPilotsWarning(SheafedWarning):
+    """Agents have too few pilots in common for a map; their edge was left out."""
+
+
 class UndeterminedMapWarning(SheafedWarning):
     """The pilots do not determine a map; on a subspace it is an arbitrary choice."""
 

@@ -10,7 +10,13 @@ import sheafed
 from sheafed.alignment import fit_map
 from sheafed.alignment.joint import JointMap, JointPilots, reliable_rank
 from sheafed.alignment.shared_pilots import encoded
-from sheafed.errors import EmptyInputError, InputError, MissingPilotsError, NonFiniteError
+from sheafed.errors import (
+    EmptyInputError,
+    InputError,
+    MissingPilotsError,
+    MissingPilotsWarning,
+    NonFiniteError,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::sheafed.errors.UndeterminedMapWarning")
 
@@ -132,9 +138,16 @@ def test_a_saved_joint_alignment_sends_the_same(tmp_path):
 def test_too_few_common_pilots_are_named():
     latents = views(40, SIZES)
     apart = without(latents, a=slice(20), b=slice(20, None))
+    with pytest.warns(MissingPilotsWarning, match=r"a and b \(0\); these edges are left out"):
+        star = sheafed.align(apart, maps="ridge")
+    assert star.path("a", "b") == ["a", "hub", "b"]
+    asked = sheafed.align(apart, graph=[("a", "hub"), ("b", "hub")], maps="ridge")
+    assert star.pairs == asked.pairs
+    np.testing.assert_array_equal(
+        star.send(latents["a"], "a", "b"), asked.send(latents["a"], "a", "b")
+    )
     with pytest.raises(MissingPilotsError, match=r"a and b \(0\).*joint=True"):
-        sheafed.align(apart)
-    sheafed.align(apart, graph=[("a", "hub"), ("b", "hub")], maps="ridge")
+        sheafed.align({name: apart[name] for name in "ab"})
     cut = without(apart, hub=slice(20, None))
     with pytest.raises(MissingPilotsError, match=r"\[\['a'\], \['b', 'hub'\]\]"):
         sheafed.align(cut, joint=True)

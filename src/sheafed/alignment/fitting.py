@@ -24,6 +24,8 @@ from sheafed.errors import (
     EmptyInputError,
     GraphError,
     InputError,
+    MissingPilotsError,
+    MissingPilotsWarning,
     RankError,
     ShapeError,
     UndeterminedMapWarning,
@@ -60,7 +62,8 @@ def align(
     Args:
         latents: for each agent the latents `(K, d)` of the same K pilots in the same order. A row
             of NaN stands for a pilot that the agent has not encoded.
-        graph: the neighbours, as a networkx graph or a list of edges; all pairs by default.
+        graph: the neighbours, as a networkx graph or a list of edges; all pairs by default. Pairs
+            with too few pilots in common are left out, with a `MissingPilotsWarning`.
         whitening: fit the whitening of isometries to the pilots, or to each agent's own `private`
             latents, or leave it out (None). Private data that are shifted between agents make it
             a poor reference.
@@ -74,15 +77,18 @@ def align(
             error counts, in units of the receiver's deviation of each coordinate. `"match"`: the
             receiver looks for the nearest of its own latents by the cosine.
         joint: let maps through the common space of all agents compete, fitted to all pilots that
-            each agent has; `maps="joint"` takes no others. Pairs that have no pilots in common get
-            such a map as well, of the options that do best elsewhere; nothing judges it.
+            each agent has; `maps="joint"` takes no others. Pairs without common pilots stay, with
+            such a map, of the options that do best elsewhere; nothing judges it.
     """
     check_goal(goal)
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
     table = pilot_table(latents)
     pilots = {name: table.own(name) for name in table.latents}
+    joint = joint or maps == "joint"
     network = _network(graph, sorted(pilots))
+    if not joint:
+        network = _with_common_pilots(network, table)
     supports = {name: table.encoded(name, rows).support for name, rows in table.present.items()}
     for name, found in supports.items():
         check_varies(name, found)
@@ -90,7 +96,6 @@ def align(
     spaces = {name: space for name, (space, _) in references.items()}
     amount = 0.0 if whitening is None else shrinkage
     kinds = [] if maps == "joint" else kinds_of(maps, amount)
-    joint = joint or maps == "joint"
     whitenings = {
         name: whitening_on(space, amount, data) for name, (space, data) in references.items()
     }
@@ -177,6 +182,29 @@ def _network(
     network = graph if isinstance(graph, nx.Graph) else graphs.from_edges(graph, names)
     graphs.check_graph(network, names)
     return network
+
+
+def _with_common_pilots(network: nx.Graph[str], table: PilotTable) -> nx.Graph[str]:
+    """Leave out the edges for which no map could be fitted and judged; the rest must be joined."""
+    missing = [edge for edge in network.edges if not table.judging_folds(*edge)]
+    if not missing:
+        return network
+    kept: nx.Graph[str] = nx.Graph(network)
+    kept.remove_edges_from(missing)
+    if not nx.is_connected(kept):
+        parts = sorted(sorted(part) for part in nx.connected_components(kept))
+        raise MissingPilotsError(
+            f"{table.too_few_common(missing)}; without these edges nothing relates the latents of "
+            f"{parts}; encode more of the same pilots, or align with joint=True, which needs those "
+            "of some pairs only"
+        )
+    warnings.warn(
+        f"{table.too_few_common(missing)}; these edges are left out, and latents take a path of "
+        "others; encode more of the same pilots to have a map",
+        MissingPilotsWarning,
+        stacklevel=3,
+    )
+    return kept
 
 
 def _references(

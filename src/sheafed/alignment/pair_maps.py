@@ -28,9 +28,6 @@ from sheafed.linalg.support import Support
 
 Pair = tuple[str, str]
 
-# Matching needs an alternative, and a deviation a second fold.
-FEWEST_HELD_OUT = FEWEST_FOLDS = FEWEST_FITTED = 2
-
 
 @dataclass(frozen=True)
 class _Direction:
@@ -82,7 +79,11 @@ def choose_maps(
             best = options[best_option(options, judged, goal)]
             chosen[way.pair] = settle(best, way.whole, way.parts)
     if unjudged:
-        _check_judgeable(unjudged, joint_losses, table)
+        if not joint_losses:
+            raise MissingPilotsError(
+                f"{table.too_few_common(way.pair for way in unjudged)}; encode more of the same "
+                "pilots: joint maps need those of some pairs, by which they are judged"
+            )
         # What does best where it can be judged, with the sections that agents agree about. Only
         # isometries, which read better here: regressions draw latents towards their mean.
         isometries = [option for option in joint_losses if option.rotation == 1]
@@ -113,13 +114,8 @@ def _both_ways(
         )
 
     common = table.common(head, tail)
-    judges = [
-        (rows, joint)
-        for rows, joint in zip(held, parts, strict=True)
-        if int((common & rows).sum()) >= FEWEST_HELD_OUT
-        and int((common & ~rows).sum()) >= FEWEST_FITTED
-    ]
-    if len(judges) < FEWEST_FOLDS:
+    judges = [(held[fold], parts[fold]) for fold in table.judging_folds(head, tail)]
+    if not judges:
         apart = shared((table.present[head], table.present[tail]), whole)
         return [_Direction((head, tail), apart, []), _Direction((tail, head), apart.reversed(), [])]
     together = shared((common, common), whole)
@@ -157,21 +153,6 @@ def _with_reliable_rank(
                 joint.agreement(latents, present, decided("shrinkage", option.shrinkage))
             )
     return replace(option, rank=min(int(decided("rank", option.rank)), reliable_rank(agreements)))
-
-
-def _check_judgeable(
-    unjudged: Sequence[_Direction], losses: Mapping[JointMap, object], table: PilotTable
-) -> None:
-    if not losses:
-        named = ", ".join(
-            f"{one} and {other} ({int(table.common(one, other).sum())})"
-            for one, other in sorted({tuple(sorted(way.pair)) for way in unjudged})
-        )
-        raise MissingPilotsError(
-            f"these pairs have too few pilots in common to fit and judge a map: {named}; encode "
-            "more of the same pilots, leave out the edge, or align with joint=True, which needs "
-            "common pilots of some pairs only"
-        )
 
 
 def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:

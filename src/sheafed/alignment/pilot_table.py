@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,9 @@ from sheafed.alignment.arrays import Array, as_partial_pilots
 from sheafed.alignment.held_out import FEWEST_PILOTS, folds
 from sheafed.alignment.shared_pilots import PilotLatents, encoded
 from sheafed.errors import MissingPilotsError, ShapeError
+
+# Matching needs an alternative, and a deviation a second fold.
+FEWEST_HELD_OUT = FEWEST_FOLDS = FEWEST_FITTED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,25 @@ class PilotTable:
             mask[held] = True
             masks.append(mask)
         return masks
+
+    def judging_folds(self, one: str, other: str) -> list[int]:
+        """Return the folds that can judge a map between two agents, none if they are too few."""
+        common = self.common(one, other)
+        found = [
+            fold
+            for fold, rows in enumerate(self.held_out)
+            if int((common & rows).sum()) >= FEWEST_HELD_OUT
+            and int((common & ~rows).sum()) >= FEWEST_FITTED
+        ]
+        return found if len(found) >= FEWEST_FOLDS else []
+
+    def too_few_common(self, pairs: Iterable[tuple[str, str]]) -> str:
+        """Say which pairs these are, and how many pilots they have in common."""
+        named = (
+            f"{one} and {other} ({int(self.common(one, other).sum())})"
+            for one, other in sorted({(min(pair), max(pair)) for pair in pairs})
+        )
+        return f"too few common pilots to fit and judge a map: {', '.join(named)}"
 
     def check_connected(self) -> None:
         """Raise unless chains of agents that share pilots join all of them."""

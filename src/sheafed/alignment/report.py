@@ -1,8 +1,13 @@
 """How well an alignment is fitted: each directed pair, each edge, and each cycle of a basis."""
 
+import io
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.console import Console
+from rich.table import Table
+
+from sheafed.alignment.report_tables import pairs_table
 from sheafed.alignment.selection import Goal
 from sheafed.sheaf.holonomy import Holonomy
 
@@ -14,6 +19,7 @@ Verdict = Literal["good", "usable", "poor", "undetermined"]
 GOOD, USABLE = 0.97, 0.8
 # Below this the right pilot is not searched among ten.
 FEWEST_SEARCHED = 10
+COLUMNS = 80  # of a printed report
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,27 @@ class PairFit:
 
 @dataclass(frozen=True)
 class AlignmentReport:
-    """The map of every directed pair, every edge, and the round trip of every cycle of a basis."""
+    """The map of every directed pair, and the sheaf of isometries beside the maps.
+
+    `print(report)` shows a table of the pairs.
+    """
 
     goal: Goal
     pairs: tuple[PairFit, ...]
+    """What `send` uses, judged by held-out pilots."""
     edges: tuple[EdgeFit, ...]
+    """Of the sheaf, fitted to all pilots."""
     cycles: tuple[Holonomy, ...]
+    """The round trip of every cycle of a basis."""
+
+    def __rich__(self) -> Table:
+        return pairs_table(self)
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=COLUMNS, color_system=None)
+        with console.capture() as shown:
+            console.print(self)
+        return shown.get()
 
     def below(self, quality: float) -> tuple[PairFit, ...]:
         """Return the pairs whose held-out quality is not known to reach a number from 0 to 1.

@@ -3,7 +3,6 @@
 import math
 import sys
 import warnings
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -13,18 +12,21 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from sheafed import alignment
 from sheafed.alignment.fitting import WhiteningSource
 from sheafed.alignment.kinds import KINDS, Maps
+from sheafed.alignment.report_tables import cycles_table, edges_table
 from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import written_atomically
-from sheafed.errors import AlignmentQualityError, InputError, UndeterminedMapWarning
+from sheafed.errors import (
+    AlignmentQualityError,
+    InputError,
+    MissingPilotsWarning,
+    UndeterminedMapWarning,
+)
 from sheafed.linalg.checks import check_fraction
 from sheafed.linalg.whitening import Shrinkage
-
-SHOWN_CYCLES = 10
 
 
 def align(
@@ -73,7 +75,8 @@ def align(
     if gate is not None:
         check_fraction("--gate", gate)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UndeterminedMapWarning)
+        for named in (MissingPilotsWarning, UndeterminedMapWarning):
+            warnings.simplefilter("always", named)
         fitted = alignment.align(
             _read_named(latents),
             graph=None if edge is None else [_parse_edge(e) for e in edge],
@@ -85,7 +88,10 @@ def align(
             joint=joint,
         )
     report = fitted.report()
-    _print_report(report, Console())
+    console = Console()
+    console.print(report, edges_table(report))
+    if report.cycles:
+        console.print(cycles_table(report))
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
     if gate is not None:
@@ -143,7 +149,7 @@ def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
     poor = report.below(gate)
     if poor:
         named = ", ".join(
-            f"{p.sender} -> {p.receiver} {_shown(p.quality(report.goal))}" for p in poor
+            f"{pair.sender} -> {pair.receiver} {_shown(pair.quality(report.goal))}" for pair in poor
         )
         raise AlignmentQualityError(
             f"the held-out quality of {len(poor)} of {len(report.pairs)} pairs is below --gate "
@@ -151,73 +157,8 @@ def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
         )
 
 
-def _print_report(report: alignment.AlignmentReport, console: Console) -> None:
-    console.print(_pairs_table(report))
-    _print_sheaf(report, console)
-
-
-def _pairs_table(report: alignment.AlignmentReport) -> Table:
-    sizes = sorted({pair.fold_size for pair in report.pairs if pair.fold_size})
-    among = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
-    pairs = _table(
-        f"Maps on held-out pilots (matching: among {among}), for goal {report.goal}",
-        ("from", "to", "map"),
-        ("residual", "top-1", "reciprocal rank", "first of ten", "verdict"),
-    )
-    for pair in report.pairs:
-        pairs.add_row(
-            pair.sender,
-            pair.receiver,
-            " ".join([pair.kind, *(f"{key} {value:.3g}" for key, value in pair.strength.items())]),
-            _shown(pair.residual, 4)
-            + ("" if pair.residual_spread is None else f" ± {pair.residual_spread:.4f}"),
-            _shown(pair.top1),
-            _shown(pair.reciprocal_rank),
-            _shown(pair.first_of_ten),
-            pair.verdict,
-        )
-    return pairs
-
-
-def _shown(figure: float | None, digits: int = 3) -> str:
-    return "not judged" if figure is None else f"{figure:.{digits}f}"
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title)
-    for heading in texts:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _print_sheaf(report: alignment.AlignmentReport, console: Console) -> None:
-    edges = _table(
-        "Edges (misalignment of the fitted pilots: 0 aligned, 1 unrelated)",
-        ("from", "to", "sizes"),
-        ("misalignment", "rank", "gap", "undetermined"),
-    )
-    for fit in report.edges:
-        edges.add_row(
-            fit.tail,
-            fit.head,
-            f"{fit.d_tail} -> {fit.d_head}",
-            _shown(fit.misalignment, 4),
-            f"{fit.rank}/{fit.d_tail}",
-            f"{fit.gap:.1e}",
-            str(fit.undetermined_dimension or "-"),
-        )
-    console.print(edges)
-    if not report.cycles:
-        return
-    worst = sorted(report.cycles, key=lambda h: -h.deviation)[:SHOWN_CYCLES]
-    title = f"Round trips, {len(worst)} worst of {len(report.cycles)}"
-    cycles = _table(title, ("cycle",), ("holonomy",))
-    for holonomy in worst:
-        round_trip = (*holonomy.cycle, holonomy.cycle[0])
-        cycles.add_row(" -> ".join(round_trip), f"{holonomy.deviation:.4f}")
-    console.print(cycles)
+def _shown(quality: float | None) -> str:
+    return "not judged" if quality is None else f"{quality:.3f}"
 
 
 def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
