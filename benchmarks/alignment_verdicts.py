@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sheafed import align
 from sheafed.datasets import load_texts, subset
-from sheafed.text_encoders import encode_cached
+from sheafed.pretrained import encode_texts
 
 ENCODERS = ("glove-50d", "wordllama-256", "minilm-l6", "use-multilingual")
 DATA = {"20newsgroups": 6000, "reuters-r8": 3000}
@@ -30,7 +30,7 @@ def main() -> None:
         data = load_texts(name)
         rows = subset(data.labels, samples)
         texts, labels = [data.texts[k] for k in rows], data.labels[rows].numpy()
-        latents = {encoder: encode_cached(encoder, texts).numpy() for encoder in ENCODERS}
+        latents = {encoder: encode_texts(encoder, texts).numpy() for encoder in ENCODERS}
         for draw in DRAWS:
             order = np.random.default_rng(draw).permutation(samples)
             test, known, shared = np.split(order, [TEST, TEST + HEADS])

@@ -33,7 +33,7 @@ from sklearn.preprocessing import StandardScaler
 
 from sheafed.alignment import fit_map
 from sheafed.datasets import load_texts, subset
-from sheafed.text_encoders import encode_cached
+from sheafed.pretrained import encode_texts
 
 Rows = NDArray[np.float32]
 Map = Callable[[Rows], Rows]
@@ -206,7 +206,7 @@ def latents(encoders: Sequence[str]) -> tuple[dict[str, Rows], NDArray[Any]]:
     data = load_texts(DATA)
     rows = subset(data.labels, SAMPLES)
     texts = [data.texts[k] for k in rows]
-    return {e: encode_cached(e, texts).numpy() for e in encoders}, data.labels[rows].numpy()
+    return {e: encode_texts(e, texts).numpy() for e in encoders}, data.labels[rows].numpy()
 
 
 def installed() -> dict[str, Fit]:

@@ -1,7 +1,7 @@
 """What tables of all methods share: which there are, how options are chosen, and a row's figures.
 
 The options of each method are chosen by the validation score, the mean of private and
-communication accuracy on validation data, over the first `--choice-seeds` seeds; the chosen ones
+communication accuracy on validation data, over the seeds `--choice-seeds`; the chosen ones
 then run with all seeds. Options are chosen one after the other, in the order of a grid. A penalty,
 or another value that a grid can be widened by, is not accepted at the end of those tried before
 the next one is worse. Methods that are aligned after training choose the shrinkage of their maps
@@ -91,7 +91,7 @@ def parser_of(description: str, epochs: int, entries: Entries = ENTRIES) -> argp
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--case", choices=CASES, default="preset")
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
-    parser.add_argument("--choice-seeds", type=int, default=2, help="how many of them choose")
+    parser.add_argument("--choice-seeds", default="0,1", help="that choose options, by commas")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=epochs, help="as in the preset")
     parser.add_argument("--only", nargs="+", choices=entries, default=list(entries))
@@ -143,6 +143,7 @@ def rows_of(
         choose_under: the condition under which options are chosen, by default the same.
     """
     rows, seeds = [], range(given.seeds)
+    choice_seeds = [int(seed) for seed in given.choice_seeds.split(",")]
     for name in given.only:
         if given.case == "preset" and name in NEED_ONE_LATENT_SIZE:
             continue
@@ -150,7 +151,7 @@ def rows_of(
         variant, options = entries[name]
         first = (*(condition if choose_under is None else choose_under), *variant)
         variant = (*condition, *variant)
-        chosen = choose(runner, first, options, seeds[: given.choice_seeds], grid)
+        chosen = choose(runner, first, options, choice_seeds, grid)
         if given.case == "preset" and not is_as_in_preset(runner.config, variant, chosen):
             print(f"{name}: the preset has other options than {' '.join(chosen)}")
         trials = [Trial(variant, chosen, seed) for seed in seeds]

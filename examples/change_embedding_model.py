@@ -15,7 +15,7 @@ import numpy as np
 
 import sheafed
 from sheafed.datasets import load_texts, subset
-from sheafed.text_encoders import encode_cached
+from sheafed.pretrained import encode_texts
 
 DOCUMENTS, QUERIES, NEIGHBOURS = 5000, 1000, 10
 
@@ -32,7 +32,7 @@ def main(old="wordllama-256", new="minilm-l6", pilots=500, gate=0.5, seed=0):
     data = load_texts("20newsgroups")
     rows = subset(data.labels, DOCUMENTS + QUERIES)
     texts, labels = [data.texts[k] for k in rows], data.labels[rows].numpy()
-    z_old, z_new = (encode_cached(name, texts).numpy() for name in (old, new))
+    z_old, z_new = (encode_texts(name, texts).numpy() for name in (old, new))
     documents, queries = np.split(np.arange(len(texts)), [DOCUMENTS])
 
     shared = np.random.default_rng(seed).choice(documents, pilots, replace=False)

@@ -16,7 +16,7 @@ from torch import nn
 import sheafed
 from sheafed import graphs
 from sheafed.datasets import load_texts, partitions, subset
-from sheafed.text_encoders import encode_cached
+from sheafed.pretrained import encode_texts
 
 # By encoder: the agent's latent size and the first of its eight topics, of twenty in a circle.
 ENCODERS = {
@@ -47,7 +47,7 @@ def build(seed):
     torch.manual_seed(seed)
     agents, pilots = [], {}
     for name, (d, _) in ENCODERS.items():
-        latents, own = encode_cached(name, texts), rest[held[name]]
+        latents, own = encode_texts(name, texts), rest[held[name]]
         parts = partitions.stratified_split(labels[own], (0.4, 0.2, 0.4), generator)
         splits = zip(("train", "validation", "test"), (own[part] for part in parts), strict=True)
         data = {split: (latents[indices], labels[indices]) for split, indices in splits}

@@ -101,7 +101,7 @@ def test_change_embedding_model(load, monkeypatch):
         return source[[int(text) for text in texts]] @ torch.randn(12, 12, generator=generator)
 
     monkeypatch.setattr(module, "load_texts", lambda name: made)
-    monkeypatch.setattr(module, "encode_cached", latents)
+    monkeypatch.setattr(module, "encode_texts", latents)
     _, (recall, mapped), (exact, native) = module.main(pilots=100).values()
     assert exact == 1
     assert native > 0.3
@@ -124,7 +124,7 @@ def test_text_encoders(load, monkeypatch, capsys):
         return directions[rows] + torch.randn(len(rows), 12, generator=generator)
 
     monkeypatch.setattr(module, "load_texts", lambda name: made)
-    monkeypatch.setattr(module, "encode_cached", latents)
+    monkeypatch.setattr(module, "encode_texts", latents)
     networks = module.main(epochs=3)
     assert list(networks) == ["alone", "recommended"]
     for network in networks.values():

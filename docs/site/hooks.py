@@ -50,7 +50,7 @@ PACKAGES = [
     "privacy",
     "report",
     "sheaf",
-    "text_encoders",
+    "pretrained",
     "training",
     "transport",
 ]

@@ -21,8 +21,8 @@ def table(monkeypatch):
 
 
 @pytest.fixture
-def text_table(table):
-    return importlib.import_module("text_table")
+def pretrained_table(table):
+    return importlib.import_module("pretrained_table")
 
 
 class Scores:
@@ -47,10 +47,10 @@ class Scores:
                 finish(trial, self.out, score, private_accuracy=1 - score)
 
 
-@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters"])
-def test_rows_are_the_preset_and_its_alternatives(table, text_table, preset):
+@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters", "cifar10"])
+def test_rows_are_the_preset_and_its_alternatives(table, pretrained_table, preset):
     own = read_experiment(preset).method
-    entries = table.ENTRIES if preset == "digits" else text_table.TEXT_ENTRIES
+    entries = table.ENTRIES if preset == "digits" else pretrained_table.PRETRAINED_ENTRIES
     methods = {
         name: read_experiment(preset, variant).method for name, (variant, _) in entries.items()
     }
@@ -62,8 +62,8 @@ def test_rows_are_the_preset_and_its_alternatives(table, text_table, preset):
     assert any(label.startswith("FedProto") for label in labels)
 
 
-@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters"])
-def test_the_table_says_whether_the_preset_has_what_it_chose(table, text_table, preset):
+@pytest.mark.parametrize("preset", ["digits", "newsgroups", "reuters", "cifar10"])
+def test_the_table_says_whether_the_preset_has_what_it_chose(table, pretrained_table, preset):
     variant, options = table.ENTRIES["Sheaf-FRL with distillation"]
     method = read_experiment(preset).method
     chosen = {
@@ -77,7 +77,7 @@ def test_the_table_says_whether_the_preset_has_what_it_chose(table, text_table, 
     other = table.as_overrides(chosen | {table.PENALTY: method.penalty / 2})
     assert not table.is_as_in_preset(preset, variant, other)
     assert table.is_as_in_preset(preset, (*variant, "data.shift=0.2"), other)  # not the preset's
-    grid = table.GRID if preset == "digits" else text_table.GRID
+    grid = table.GRID if preset == "digits" else pretrained_table.GRID
     for key, value in chosen.items():
         written = f"{value:g}" if key == table.PENALTY else str(value)
         assert written in grid.ladders.get(key, grid.candidates[key])

@@ -6,9 +6,9 @@ import torch
 
 from sheafed.datasets import cache, texts
 from sheafed.datasets.sources import DataFile
-from sheafed.text_encoders import catalog
-from sheafed.text_encoders.tokenizers import word_tokenizer
-from sheafed.text_encoders.word_vectors import mean_of_vectors
+from sheafed.pretrained.texts import catalog
+from sheafed.pretrained.texts.tokenizers import word_tokenizer
+from sheafed.pretrained.texts.word_vectors import mean_of_vectors
 
 
 @pytest.fixture

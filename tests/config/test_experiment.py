@@ -124,7 +124,7 @@ def test_presets_are_valid(name):
 
 
 def test_unknown_preset():
-    with pytest.raises(ConfigError, match="digits, newsgroups, reuters, pair, fifteen"):
+    with pytest.raises(ConfigError, match="digits, newsgroups, reuters, cifar10, pair, fifteen"):
         read_experiment("mnist")
 
 

@@ -12,7 +12,7 @@ from sheafed.config.flops import step_flops
 from sheafed.datasets import TextDataset
 from sheafed.errors import ConfigError
 from sheafed.evaluation import evaluate_locally
-from sheafed.text_encoders.catalog import text_encoder_info
+from sheafed.pretrained.texts.catalog import text_encoder_info
 from sheafed.training import train
 
 DIMS = {
@@ -50,7 +50,7 @@ def texts_of(name):
 def made_texts(monkeypatch):
     dims = {name: SimpleNamespace(dim=dim) for name, dim in DIMS.items()}
     monkeypatch.setattr(dataset, "load_texts", texts_of)
-    monkeypatch.setattr(dataset, "encode_cached", latents)
+    monkeypatch.setattr(dataset, "encode_texts", latents)
     monkeypatch.setattr(dataset, "text_encoder_info", dims.__getitem__)
 
 
@@ -129,12 +129,12 @@ def with_agent(data, **agent):
         (
             "digits",
             {"pretrained": "glove-50d"},
-            r"'ada' cannot have the pretrained 'glove-50d'.*digits are images; leave it out",
+            r"'ada' cannot have the pretrained 'glove-50d': unknown image encoder",
         ),
         (
             "20newsgroups",
             {"pretrained": "glove-50d", "modality": "fourier", "encoder": "linear"},
-            r"'ada' cannot have the modality 'fourier'.*20newsgroups are texts; leave it out",
+            r"'ada' cannot have the modality 'fourier' and .*'glove-50d', which gets texts as they",
         ),
         ("20newsgroups", {"pretrained": "glove-50d"}, r"'cnn'.*'glove-50d' has the shape \(5,\)"),
         (

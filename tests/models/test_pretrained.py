@@ -20,8 +20,8 @@ from sheafed.models.adapters import (
     load_timm,
 )
 from sheafed.models.adapters.huggingface import pool
-from sheafed.text_encoders.text_encoder import TextEncoder
-from sheafed.text_encoders.transformer import transformer
+from sheafed.pretrained.texts.text_encoder import TextEncoder
+from sheafed.pretrained.texts.transformer import transformer
 
 
 def images(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""`sheafed encode`: latents of texts, in a file for `sheafed align`."""
+"""`sheafed encode`: latents of texts or images, in a file for `sheafed align`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,20 +8,23 @@ import typer
 from torch import Tensor
 
 from sheafed.atomic_io import written_atomically
+from sheafed.datasets.catalog import load
 from sheafed.datasets.stratified_subset import subset
-from sheafed.datasets.texts import load_texts
-from sheafed.text_encoders.latents import encode_cached
-from sheafed.text_encoders.loading import MAX_TOKENS
+from sheafed.datasets.texts import TEXTS, TextDataset, load_texts
+from sheafed.pretrained.images.latents import encode_images
+from sheafed.pretrained.images.loading import RESOLUTION
+from sheafed.pretrained.texts.latents import encode_texts
+from sheafed.pretrained.texts.loading import MAX_TOKENS
 
 
 def encode(
-    dataset: Annotated[str, typer.Argument(help="texts, as in `sheafed data list`")],
+    dataset: Annotated[str, typer.Argument(help="as in `sheafed data list`")],
     encoder: Annotated[str, typer.Option(help="as in `sheafed encoders list`")],
     out: Annotated[Path, typer.Option(help="the .npy file of latents (n, d) to write")],
     samples: Annotated[
         int | None,
         typer.Option(
-            help="number of texts, the same for every encoder, stratified by class; all by default"
+            help="how many, the same for every encoder, stratified by class; all by default"
         ),
     ] = None,
     labels: Annotated[
@@ -30,12 +33,18 @@ def encode(
     max_tokens: Annotated[
         int, typer.Option(help="of a text; the rest of a longer one is cut off")
     ] = MAX_TOKENS,
+    resolution: Annotated[
+        int, typer.Option(help="to which an image is resized, in pixels")
+    ] = RESOLUTION,
 ) -> None:
-    """Encode texts with a pretrained encoder; what was encoded before comes from the cache."""
-    data = load_texts(dataset, log=print)
+    """Encode samples with a pretrained encoder; what was encoded before comes from the cache."""
+    data = load_texts(dataset, log=print) if dataset in TEXTS else load(dataset)
     chosen = subset(data.labels, len(data) if samples is None else samples)
-    texts = [data.texts[k] for k in chosen.tolist()]
-    latents = encode_cached(encoder, texts, max_tokens, log=print)
+    if isinstance(data, TextDataset):
+        texts = [data.texts[k] for k in chosen.tolist()]
+        latents = encode_texts(encoder, texts, max_tokens, log=print)
+    else:
+        latents = encode_images(encoder, data.inputs[chosen], resolution, log=print)
     _save(out, latents)
     print(f"wrote latents {tuple(latents.shape)} of {encoder} to {out}")
     if labels is not None:

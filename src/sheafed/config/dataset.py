@@ -1,30 +1,32 @@
-"""The data set of an experiment, which every agent sees in a form of its own."""
+"""The data set of an experiment, which every agent sees in a form of its own.
+
+A form is a modality of images, or a frozen pretrained encoder whose latents the agent gets.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
 from sheafed.config.experiment import Data
-from sheafed.datasets import from_folder, load, load_texts, subset
+from sheafed.datasets import LabelledDataset, from_folder, load, load_texts, subset
 from sheafed.datasets.catalog import DATASETS
+from sheafed.datasets.modalities import MODALITIES
 from sheafed.datasets.texts import TEXTS
 from sheafed.errors import ConfigError
-from sheafed.text_encoders import encode_cached
-from sheafed.text_encoders.catalog import text_encoder_info
+from sheafed.pretrained import encode_images, encode_texts
+from sheafed.pretrained.images.catalog import image_encoder_info
+from sheafed.pretrained.texts.catalog import text_encoder_info
 
 
 class ViewedDataset(Protocol):
-    """Labelled samples: images by modality, or texts by the pretrained encoder that encodes them.
+    """Labelled samples of one kind, in any of their forms."""
 
-    `form_key` is the key of an agent in a config that chooses its form.
-    """
-
-    form_key: ClassVar[str]
+    kind: ClassVar[Literal["images", "texts"]]
 
     @property
     def name(self) -> str: ...
@@ -57,7 +59,7 @@ class EncodedTexts:
     labels: Tensor
     classes: tuple[str, ...]
 
-    form_key: ClassVar[str] = "pretrained"
+    kind: ClassVar[Literal["images", "texts"]] = "texts"
 
     @cached_property
     def _latents(self) -> dict[str, Tensor]:
@@ -69,7 +71,7 @@ class EncodedTexts:
 
     def view(self, form: str, indices: Tensor) -> Tensor:
         if form not in self._latents:  # all at once, as the cache on disk keeps them
-            self._latents[form] = encode_cached(form, self.texts)
+            self._latents[form] = encode_texts(form, self.texts)
         return self._latents[form][indices]
 
     def shape_of(self, form: str) -> tuple[int, ...]:
@@ -79,16 +81,57 @@ class EncodedTexts:
         return False
 
 
+@dataclass(frozen=True)
+class ViewedImages:
+    """Images that an agent sees in a modality, or as the latents of a frozen pretrained encoder."""
+
+    images: LabelledDataset
+
+    kind: ClassVar[Literal["images", "texts"]] = "images"
+
+    @property
+    def name(self) -> str:
+        return self.images.name
+
+    @property
+    def labels(self) -> Tensor:
+        return self.images.labels
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.images.classes
+
+    @cached_property
+    def _latents(self) -> dict[str, Tensor]:
+        return {}
+
+    def take(self, indices: Tensor) -> ViewedImages:
+        return replace(self, images=self.images.take(indices))
+
+    def view(self, form: str, indices: Tensor) -> Tensor:
+        if form in MODALITIES:
+            return self.images.view(form, indices)
+        if form not in self._latents:
+            self._latents[form] = encode_images(form, self.images.inputs)
+        return self._latents[form][indices]
+
+    def shape_of(self, form: str) -> tuple[int, ...]:
+        return self.images.shape_of(form) if form in MODALITIES else (image_encoder_info(form).dim,)
+
+    def shows_images(self, form: str) -> bool:
+        return form in MODALITIES and self.images.shows_images(form)
+
+
 def load_dataset(table: Data) -> ViewedDataset:
     """Return a data set by name, or a folder of images; as many samples as the table asks for."""
     samples: ViewedDataset
     if Path(table.name).is_dir():
-        samples = from_folder(Path(table.name))
+        samples = ViewedImages(from_folder(Path(table.name)))
     elif table.name in TEXTS:
         found = load_texts(table.name)
         samples = EncodedTexts(found.name, found.texts, found.labels, found.classes)
     elif table.name in DATASETS:
-        samples = load(table.name)
+        samples = ViewedImages(load(table.name))
     else:
         raise ConfigError(
             f"unknown data set {table.name!r} in data.name; choose one of "

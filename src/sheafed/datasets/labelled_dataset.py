@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,9 +33,6 @@ class LabelledDataset:
     inputs: Tensor
     labels: Tensor
     classes: tuple[str, ...]
-
-    form_key: ClassVar[str] = "modality"
-    """The key of an agent in a config that chooses its form of the samples, see `view`."""
 
     def __post_init__(self) -> None:
         if not len(self.inputs):

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from sheafed.errors import DataFormatError
 from sheafed.models.pooling import masked_mean
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.text_encoder import Forward
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.text_encoder import Forward
 
 
 def onnx_transformer(graph: bytes) -> Forward:

@@ -1,14 +1,15 @@
-"""Every method and two controls on texts: six agents with another pretrained encoder each.
+"""Every method and two controls: agents with another pretrained encoder each.
 
-    python benchmarks/text_table.py --seeds 5 --shifts 0.3,0.7,0.9 --out out/text
-    python benchmarks/text_table.py --seeds 5 --shifts 0.3,0.7,0.9 --out out/text --data reuters-r8
+    python benchmarks/pretrained_table.py --data 20newsgroups --seeds 5 --out out/text
+    python benchmarks/pretrained_table.py --data reuters-r8 --seeds 5 --out out/text
+    python benchmarks/pretrained_table.py --data cifar10 --choice-seeds 5,6 --out out/images
 
-The presets `newsgroups` and `reuters`, for every label shift. How options are chosen:
+The presets `newsgroups`, `reuters` and `cifar10`, for every label shift. How options are chosen:
 `method_table.py`; they are chosen for a shift of 0.7, as the presets have them, and used for all
 shifts (`--choose-at each` chooses anew for every shift). Shrinkage is chosen from the same four
-values for all methods. Texts are encoded first if the cache lacks their latents, which takes long.
+values for all methods. Samples whose latents the cache lacks are encoded first.
 
-FedProto and FedMuscle need one latent size: `--case equal-latents` gives the six agents 64
+FedProto and FedMuscle need one latent size: `--case equal-latents` gives all agents 64
 dimensions each, and runs all methods.
 """
 
@@ -28,7 +29,7 @@ from method_table import (
 )
 from sheafed.sweep import Runner, markdown_table
 
-PRESETS = {"20newsgroups": "newsgroups", "reuters-r8": "reuters"}
+PRESETS = {"20newsgroups": "newsgroups", "reuters-r8": "reuters", "cifar10": "cifar10"}
 SIZE = 64
 GRID = Grid(
     candidates={
@@ -45,7 +46,7 @@ GRID = Grid(
     },
 )
 LEARN_MAPS = {"ComFed", "Sheaf-FRL", "Sheaf-FRL with distillation"}
-TEXT_ENTRIES: Entries = {
+PRETRAINED_ENTRIES: Entries = {
     # A run tries .1, .5, .9 and the method's own shrinkage, 1, where maps are fitted afterwards.
     name: (variant if name in LEARN_MAPS else (*variant, "method.shrinkage=1.0"), options)
     for name, (variant, options) in ENTRIES.items()
@@ -62,8 +63,8 @@ TEXT_ENTRIES: Entries = {
 
 
 def main() -> None:
-    parser = parser_of(__doc__.splitlines()[0], epochs=30, entries=TEXT_ENTRIES)
-    parser.add_argument("--data", choices=PRESETS, default="20newsgroups")
+    parser = parser_of(__doc__.splitlines()[0], epochs=30, entries=PRETRAINED_ENTRIES)
+    parser.add_argument("--data", choices=PRESETS, required=True)
     parser.add_argument("--shifts", default="0.3,0.7,0.9", help="label shifts, by commas")
     parser.add_argument("--choose-at", default="0.7", help="a label shift, or each")
     given = parser.parse_args()
@@ -72,7 +73,9 @@ def main() -> None:
     settings = settings_of(given, preset, SIZE)
     with Runner(preset, settings, given.out / given.data / given.case, given.jobs) as runner:
         for shift in given.shifts.split(","):
-            found = rows_of(runner, given, TEXT_ENTRIES, GRID, (f"data.shift={shift}",), under)
+            found = rows_of(
+                runner, given, PRETRAINED_ENTRIES, GRID, (f"data.shift={shift}",), under
+            )
             rows += [[shift, *row] for row in found]
     text = markdown_table(["shift", *HEADINGS], rows)
     (given.out / given.data / f"{given.case}.md").write_text(text)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sheafed.text_encoders.text_encoder import Forward
+from sheafed.pretrained.texts.text_encoder import Forward
 
 CHUNKS = 17  # of the quantised table of embeddings: token k is row k // 17 of chunk k % 17
 LEFT_CONTEXT = {2: 0, 3: 1, 5: 2}  # by the width of an n-gram: how many tokens precede the centre

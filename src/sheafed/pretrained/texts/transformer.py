@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sheafed.errors import DataFormatError
 from sheafed.models.pooling import masked_mean
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.text_encoder import Forward
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.text_encoder import Forward
 
 BUFFERS = {"embeddings.position_ids"}  # stored by old versions of transformers, now computed
 

@@ -4,10 +4,12 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import torch
 
 from sheafed.datasets import cache
-from sheafed.text_encoders import load_text_encoder
-from sheafed.text_encoders.catalog import TEXT_ENCODERS
+from sheafed.pretrained import load_image_encoder, load_text_encoder
+from sheafed.pretrained.images.catalog import IMAGE_ENCODERS
+from sheafed.pretrained.texts.catalog import TEXT_ENCODERS
 
 TEXT = "This is an example sentence"
 # The first coordinates of its latent, computed without this package: by transformers with the
@@ -23,12 +25,26 @@ EXPECTED = {
 }
 
 
+# Of the image below, by the package efficientnet_lite_pytorch 0.1.0, and by MobileNetV2 of
+# transformers with the same weights: the first coordinates, and the mean of all.
+EXPECTED_OF_IMAGES = {
+    "efficientnet-lite0": ([1.72031, 0.0, 4.15266, 3.31993], 0.7581),
+    "efficientnet-lite1": ([0.0, 0.0, 5.83044, 0.0], 0.7444),
+    "efficientnet-lite2": ([0.0, 1.95211, 5.04178, 0.09951], 0.7139),
+    "mobilenet-v2": ([0.50456, 1.4815, 1.71076, 0.0], 0.6917),
+}
+
+
+def skip_unless_cached(info):
+    if cache.missing_files(info.remote):
+        pytest.skip(f"not in the cache; run `{info.remote.fetch_command}`")
+
+
 @pytest.mark.parametrize("name", TEXT_ENCODERS)
 @pytest.mark.filterwarnings("default")  # libraries that are no part of the tests otherwise
 def test_latents_are_those_of_the_original(name):
     info = TEXT_ENCODERS[name]
-    if cache.missing_files(info.remote):
-        pytest.skip(f"not in the cache; run `{info.remote.fetch_command}`")
+    skip_unless_cached(info)
     for module in info.needs:
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
@@ -38,3 +54,15 @@ def test_latents_are_those_of_the_original(name):
     np.testing.assert_allclose(alone[0, :3], EXPECTED[name], atol=2e-5)
     longer = " ".join([TEXT] * 3)
     np.testing.assert_allclose(encoder.encode([longer, TEXT])[1], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", IMAGE_ENCODERS)
+def test_latents_of_an_image_are_those_of_the_original(name):
+    skip_unless_cached(IMAGE_ENCODERS[name])
+    t = torch.arange(64.0)
+    waves = ((t.sin(), t.cos()), (t / 64, t / 64), (t.cos(), t.cos()))
+    image = torch.stack([torch.outer(*pair) for pair in waves]).abs()[None]
+    latent = load_image_encoder(name, resolution=64).encode(image)[0]
+    first, mean = EXPECTED_OF_IMAGES[name]
+    np.testing.assert_allclose(latent[:4], first, atol=2e-4)
+    assert latent.mean() == pytest.approx(mean, abs=1e-4)

@@ -8,9 +8,9 @@ import torch
 
 from sheafed.datasets import cache
 from sheafed.errors import CorruptedDataError, EmptyInputError, InputError
-from sheafed.text_encoders import encode_cached, latents
-from sheafed.text_encoders.latents import chunk_key
-from sheafed.text_encoders.text_encoder import TextEncoder
+from sheafed.pretrained import encode_texts, latents, texts
+from sheafed.pretrained.texts.latents import chunk_key
+from sheafed.pretrained.texts.text_encoder import TextEncoder
 
 TEXTS = [f"text number {k}" for k in range(10)]
 
@@ -35,58 +35,58 @@ def encoded(tmp_path, monkeypatch):
     def load(name, max_tokens, log):
         return TextEncoder(name, 50, tokenize, forward)
 
-    monkeypatch.setattr(latents, "load_text_encoder", load)
+    monkeypatch.setattr(texts.latents, "load_text_encoder", load)
     return seen
 
 
 def test_every_text_is_encoded_once(encoded):
     said = []
-    first = encode_cached("glove-50d", TEXTS[:9], log=said.append)
+    first = encode_texts("glove-50d", TEXTS[:9], log=said.append)
     assert first.dtype == torch.float32
     assert first[:, :2].tolist() == [[len(t), k] for k, t in enumerate(TEXTS[:9])]
     assert encoded == TEXTS[:9]
-    assert said[0] == "glove-50d: encoding 9 texts"
-    assert torch.equal(encode_cached("glove-50d", TEXTS[:9]), first)
-    more = encode_cached("glove-50d", TEXTS)  # whole chunks of a smaller subset are used again
+    assert said[0] == "glove-50d: encoding 9 samples"
+    assert torch.equal(encode_texts("glove-50d", TEXTS[:9]), first)
+    more = encode_texts("glove-50d", TEXTS)  # whole chunks of a smaller subset are used again
     assert torch.equal(more[:9], first)
     assert encoded == TEXTS[:9] + TEXTS[8:]
-    encode_cached("glove-50d", TEXTS[:4], max_tokens=8)
+    encode_texts("glove-50d", TEXTS[:4], max_tokens=8)
     assert encoded[11:] == TEXTS[:4]
 
 
 def test_an_interrupted_encoding_goes_on(encoded):
-    encode_cached("glove-50d", TEXTS[:8])
+    encode_texts("glove-50d", TEXTS[:8])
     encoded[:] = ["stop"]
     with pytest.raises(KeyboardInterrupt):
-        encode_cached("glove-50d", TEXTS)
-    encode_cached("glove-50d", TEXTS)
+        encode_texts("glove-50d", TEXTS)
+    encode_texts("glove-50d", TEXTS)
     assert encoded == TEXTS[8:]
 
 
 def test_equal_chunks_are_encoded_once(encoded):
-    repeated = encode_cached("glove-50d", TEXTS[:4] * 2)
+    repeated = encode_texts("glove-50d", TEXTS[:4] * 2)
     assert encoded == TEXTS[:4]
     assert torch.equal(repeated[:4], repeated[4:])
 
 
 def test_a_damaged_file_is_an_error(encoded, tmp_path):
-    encode_cached("glove-50d", TEXTS[:4])
+    encode_texts("glove-50d", TEXTS[:4])
     (path,) = (tmp_path / "latents" / "glove-50d").glob("*.npy")
     short = io.BytesIO()
     np.save(short, np.zeros((3, 50), dtype=np.float32))
     for content, said in [(b"?", "cannot be read"), (short.getvalue(), r"got float32 \(3, 50\)")]:
         path.write_bytes(content)
         with pytest.raises(CorruptedDataError, match=f"{said}.*delete it"):
-            encode_cached("glove-50d", TEXTS[:4])
+            encode_texts("glove-50d", TEXTS[:4])
 
 
 def test_what_cannot_be_encoded():
     with pytest.raises(EmptyInputError, match="at least one"):
-        encode_cached("glove-50d", [])
+        encode_texts("glove-50d", [])
     with pytest.raises(InputError, match="the one text"):
-        encode_cached("glove-50d", "text")
+        encode_texts("glove-50d", "text")
     with pytest.raises(InputError, match="unknown text encoder"):
-        encode_cached("glove", ["text"])
+        encode_texts("glove", ["text"])
 
 
 def test_keys_stay_as_they_are():

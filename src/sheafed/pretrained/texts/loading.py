@@ -1,15 +1,12 @@
 """Text encoders by name."""
 
-import logging
 from collections.abc import Callable
 
-from sheafed.datasets import cache
 from sheafed.errors import InputError
-from sheafed.text_encoders.catalog import text_encoder_info
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.text_encoder import TextEncoder
-
-logger = logging.getLogger("sheafed.text_encoders")
+from sheafed.pretrained.latents import logger
+from sheafed.pretrained.texts.catalog import text_encoder_info
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.text_encoder import TextEncoder
 
 MAX_TOKENS = 64
 SPECIAL_TOKENS = 2  # of beginning and end
@@ -36,8 +33,5 @@ def load_text_encoder(
         )
     for module in info.needs:
         required(module)  # before anything is downloaded
-    if cache.missing_files(info.remote):  # a complete cache may be read-only
-        cache.fetch(info.remote, log=log)
-    contents = {file.name: cache.read(info.remote, file) for file in info.remote.files}
-    tokenize, forward = info.build(contents, max_tokens)
+    tokenize, forward = info.build(info.contents(log), max_tokens)
     return TextEncoder(name, info.dim, tokenize, forward, info.padding)

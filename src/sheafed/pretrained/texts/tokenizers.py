@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.text_encoder import Tokenizer
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.text_encoder import Tokenizer
 
 WORD = re.compile(r"\w+|[^\w\s]")
 

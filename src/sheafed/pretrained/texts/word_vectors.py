@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from sheafed.models.pooling import masked_mean
-from sheafed.text_encoders.text_encoder import Forward
+from sheafed.pretrained.texts.text_encoder import Forward
 
 
 def mean_of_vectors(table: Tensor) -> Forward:

@@ -1,0 +1,17 @@
+"""Pretrained encoders of texts and images by name, frozen, and the cache of their latents."""
+
+from sheafed.pretrained.images.image_encoder import ImageEncoder
+from sheafed.pretrained.images.latents import encode_images
+from sheafed.pretrained.images.loading import load_image_encoder
+from sheafed.pretrained.texts.latents import encode_texts
+from sheafed.pretrained.texts.loading import load_text_encoder
+from sheafed.pretrained.texts.text_encoder import TextEncoder
+
+__all__ = [
+    "ImageEncoder",
+    "TextEncoder",
+    "encode_images",
+    "encode_texts",
+    "load_image_encoder",
+    "load_text_encoder",
+]

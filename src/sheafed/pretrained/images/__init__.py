@@ -1,0 +1,1 @@
+"""Image encoders: their trunks, and where their files are."""

@@ -1,0 +1,1 @@
+"""Text encoders: tokenizers, forward passes, and where their files are."""
