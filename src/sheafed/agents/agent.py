@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
-from warnings import warn
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from sheafed.agents.casting import InputCast
 from sheafed.agents.collation import Collate
 from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy
@@ -18,14 +18,13 @@ from sheafed.agents.read_ahead import BatchStream, batches
 from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples, as_local_data
 from sheafed.errors import (
     DtypeError,
-    InputCastWarning,
     InputError,
     LatentSizeError,
     NonFiniteError,
 )
 from sheafed.linalg.checks import FLOATING
 from sheafed.seeds import generator
-from sheafed.tensor_tree import TensorTree, describe, map_tensors, structure, tree_length
+from sheafed.tensor_tree import TensorTree, describe, structure, tree_length
 
 ENCODING_BATCH_SIZE = 128
 """Samples encoded at once: with 1024 the activations of small images take memory that the system
@@ -142,9 +141,7 @@ class Agent:
             encoder.eval().requires_grad_(False)
         self._latent_records: list[list[Tensor]] = []
         self._encode: Callable[..., Tensor] = getattr(encoder, "encode", encoder)
-        kinds = {p.dtype for p in encoder.parameters() if p.is_floating_point()}
-        self._casts = kinds == {torch.float32}
-        self._warned = False
+        self._cast = InputCast(name, encoder)
         self.dimension = self._infer_dimension()
         if head is not None:
             self._check_precision("head", head)
@@ -220,8 +217,9 @@ class Agent:
         """Return the latents `(n, d)` of all samples in evaluation mode, and the targets."""
         latents, targets = [], []
         parts = torch.split(torch.arange(len(samples)), ENCODING_BATCH_SIZE)
-        with self.inference(), self._naming_errors():
-            for batch in batches(samples, parts):
+        reading = closing(batches(samples, parts))
+        with self.inference(), self._naming_errors(), reading as read:
+            for batch in read:
                 latents.append(self.encode(batch.inputs))
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
@@ -350,24 +348,6 @@ class Agent:
             if f"agent {self.name!r}" in str(problem):
                 raise
             raise type(problem)(f"agent {self.name!r}: {problem}") from problem
-
-    def _cast(self, inputs: TensorTree) -> TensorTree:
-        """Return float64 inputs as float32 if that is what the encoder computes in."""
-        return map_tensors(self._as_float32, inputs) if self._casts else inputs
-
-    def _as_float32(self, tensor: Tensor) -> Tensor:
-        if tensor.dtype != torch.float64:
-            return tensor
-        if not self._warned:
-            self._warned = True
-            warn(
-                f"agent {self.name!r}: inputs in float64 are cast to float32, the type of its "
-                "encoder's weights; convert them once, x.astype('float32') or x.float(), to save "
-                "time and memory, or compute in float64 with encoder.double() and head.double()",
-                InputCastWarning,
-                stacklevel=2,
-            )
-        return tensor.float()
 
     def _check_precision(self, what: str, module: nn.Module) -> None:
         """Raise if a module has parameters in half precision, with which torch mixes no others."""

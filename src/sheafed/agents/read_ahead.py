@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from copy import copy
 from typing import Any
 
@@ -30,34 +30,45 @@ class BatchStream:
     """
 
     def __init__(self, samples: Samples, order: DataOrder, seed: int, name: str) -> None:
-        self._samples, self._order, self._purpose = samples, order, (seed, name, "reading")
+        self._samples, self._order, self._purpose = samples, order, (seed, name)
         self._workers: Iterator[Batch] | None = None
 
     def next(self) -> Batch:
         if not workers_of(self._samples):
             return self._samples.batch(self._order.next())
         if self._workers is None:
-            self._workers = read_ahead(self._samples, self._requests())
+            requests = _requests(copy(self._order), *self._purpose)
+            self._workers = read_ahead(self._samples, requests)
         self._order.next()
         return next(self._workers)
 
     def close(self) -> None:
         """End the worker processes; the next batch starts others at the order's position."""
-        self._workers = None
-
-    def _requests(self) -> Iterator[Request]:
-        ahead = copy(self._order)
-        while True:
-            indices = ahead.next()
-            yield derive(*self._purpose, *ahead.position), indices
+        if self._workers is not None:
+            end_workers(self._workers)
+            self._workers = None
 
 
-def batches(samples: Samples, parts: Iterable[Tensor]) -> Iterator[Batch]:
-    """Yield the batches of some indices, read ahead if the samples have worker processes."""
-    if workers_of(samples):
-        yield from read_ahead(samples, ((derive(0, int(part[0])), part) for part in parts))
-    else:
+def _requests(order: DataOrder, seed: int, name: str) -> Iterator[Request]:
+    """Yield what comes in an order; not a method, since workers end when nothing refers to them."""
+    while True:
+        indices = order.next()
+        yield derive(seed, name, "reading", *order.position), indices
+
+
+def batches(samples: Samples, parts: Iterable[Tensor]) -> Generator[Batch, None, None]:
+    """Yield the batches of some indices, read ahead if the samples have worker processes.
+
+    The workers end when the generator is closed.
+    """
+    if not workers_of(samples):
         yield from map(samples.batch, parts)
+        return
+    workers = read_ahead(samples, ((derive(0, int(part[0])), part) for part in parts))
+    try:
+        yield from workers
+    finally:
+        end_workers(workers)
 
 
 def workers_of(samples: Samples) -> int:
@@ -65,7 +76,7 @@ def workers_of(samples: Samples) -> int:
 
 
 def read_ahead(samples: Samples, requests: Iterable[Request]) -> Iterator[Batch]:
-    """Yield the batches that were requested, in this order; the workers end with the iterator."""
+    """Start worker processes that read the requested batches; yield these in order."""
     loader: DataLoader[Batch] = DataLoader(
         _Reader(samples),
         batch_size=None,
@@ -75,6 +86,14 @@ def read_ahead(samples: Samples, requests: Iterable[Request]) -> Iterator[Batch]
         generator=torch.Generator(),  # else it would draw from the global stream
     )
     return iter(loader)
+
+
+def end_workers(batches: Any) -> None:
+    """End the processes of `read_ahead` at once.
+
+    They would end with the iterator, but an exception that is being handled keeps that alive.
+    """
+    batches._shutdown_workers()
 
 
 class _Reader(Dataset[Batch]):
