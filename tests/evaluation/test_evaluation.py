@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sheafed.agents.agent import Agent
-from sheafed.errors import InputError
 from sheafed.evaluation import Evaluation, evaluate_locally
 from sheafed.evaluation.peer_evaluator import evaluation_pilots
 from sheafed.evaluation.result import mean
@@ -291,11 +290,15 @@ def test_no_test_data_at_all() -> None:
     assert run.history.last["misalignment"] > 0
 
 
-def test_data_without_labels_are_named() -> None:
-    data = {"train": samples(20, 3), "test": samples(20, 4)[0]}
+def test_of_data_without_labels_nothing_is_measured() -> None:
+    data = {"train": samples(20, 3), "test": samples(20, 4)[0], "validation": samples(20, 4)[0]}
     team = [simple_agent("a", data=data), simple_agent("b", 4)]
-    with pytest.raises(InputError, match="agent 'a': the data to evaluate on have no labels"):
-        train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
+    run = train(team, [("a", "b")], SheafFRL(pilots_per_round=12), pilots(), epochs=1)
+    found = run.history.evaluation
+    assert (list(found.private), list(found.communication)) == (["b"], [("b", "a")])
+    assert list(found.oracle) == [("b", "a")]
+    assert run.history.last["agents"]["a"]["private_accuracy"] is None
+    assert run.history.last["agents"]["b"]["communication_accuracy"] is None
 
 
 # No trace

@@ -78,10 +78,11 @@ def test_an_impossible_result_is_counted_and_left_out(accuracy: object) -> None:
     ada = start("distillation", epochs=1).nodes["ada"]
     fields = {} if accuracy is None else {"accuracy": accuracy}
     wrong = Message("result", 3, "bob", "ada", {}, fields)
-    assert PeerEvaluator(ada, 3).communication_accuracies({"bob": wrong}) == {}
+    assert PeerEvaluator(ada, 3).communication_values({"bob": wrong}) == {}
     assert ada.rejected == {"fields": 1}
     right = Message("result", 3, "bob", "ada", {}, {"accuracy": 0.25})
-    assert PeerEvaluator(ada, 3).communication_accuracies({"bob": right}) == {"bob": 0.25}
+    found = PeerEvaluator(ada, 3).communication_values({"bob": right})
+    assert found == {"bob": ("accuracy", 0.25)}
 
 
 def test_pilots_without_their_energy_are_left_out() -> None:

@@ -13,9 +13,10 @@ from torch.optim import SGD, Optimizer
 from sheafed.agents.casting import InputCast
 from sheafed.agents.collation import Collate
 from sheafed.agents.encoder_call import call_encoder, hint
-from sheafed.agents.objectives import Objective, cross_entropy
+from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.read_ahead import BatchStream, batches
 from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples, as_local_data
+from sheafed.agents.task import check_metric, is_regression
 from sheafed.errors import (
     DtypeError,
     InputError,
@@ -23,6 +24,7 @@ from sheafed.errors import (
     NonFiniteError,
 )
 from sheafed.linalg.checks import FLOATING
+from sheafed.metrics.metric import Metric, as_metric
 from sheafed.seeds import generator
 from sheafed.tensor_tree import TensorTree, describe, structure, tree_length
 
@@ -63,14 +65,14 @@ class Agent:
             It must give latents `(n, d)`; d is inferred from the first training samples. Inputs
             that are a mapping are passed as keyword arguments, `encoder(**inputs)`; a tuple or list
             as positional ones, `encoder(*inputs)`; a tensor as the only one.
-        head: any module from latents to class scores, or none.
+        head: any module from latents to class scores or, for regression, to numbers, or none.
         data: training samples, or a mapping with `train` and optionally `validation` and `test`.
             Samples are an array; an (inputs, targets) pair, where inputs may be a mapping or tuple
             of arrays; a mapping of columns; a torch `Dataset`, a data set of Hugging Face or a list
             of rows; or a `DataLoader`, of which all but the order is used. Rows are inputs,
             (input, target) pairs or mappings of columns. Labels are whole numbers from 0 on, of any
-            integer type. Inputs in float64 are cast to float32 if the encoder's weights are
-            float32, and a warning says so.
+            integer type; targets of regression are floating-point numbers. Inputs in float64 are
+            cast to float32 if the encoder's weights are float32, and a warning says so.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
             module, e.g. with a decoder, are trained and checkpointed with the agent's.
         optimizer: a torch optimiser over the parameters, or a function from parameters to one.
@@ -90,6 +92,9 @@ class Agent:
         num_workers: processes that read the rows of a `Dataset` ahead; by default none, or those
             of the DataLoader. The order of samples, and results, are the same for any number. If
             reading draws random numbers, it draws others with workers than without.
+        metric: by which the agent's own head and those that read its latents are judged: a name
+            of `sheafed.metrics.METRICS`, a `sheafed.metrics.Metric`, or a metric of torchmetrics.
+            By default `"accuracy"`, and `"r2"` for the objective `mean_squared_error`.
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class Agent:
         collate_fn: Collate | None = None,
         target: str | None = None,
         num_workers: int | None = None,
+        metric: Metric | str | Any = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
@@ -136,13 +142,21 @@ class Agent:
         self.max_grad_norm = max_grad_norm
         self.lr_schedule = lr_schedule
         self.classes = named or None
+        default = "r2" if objective is mean_squared_error else "accuracy"
+        with self._naming_errors():
+            self.metric = as_metric(default if metric is None else metric)
+            check_metric(self.metric, self.data)
         self.frozen = frozen or not encoder.state_dict()
         if self.frozen:
             encoder.eval().requires_grad_(False)
         self._latent_records: list[list[Tensor]] = []
         self._encode: Callable[..., Tensor] = getattr(encoder, "encode", encoder)
         self._cast = InputCast(name, encoder)
-        self.dimension = self._infer_dimension()
+        with self._naming_errors():
+            first = self.data.train.batch(torch.arange(min(2, len(self.data.train))))
+        self.dimension = self._infer_dimension(first.inputs)
+        self.regression = is_regression(self.metric, objective, first.targets)
+        """Whether the head predicts numbers, not classes."""
         if head is not None:
             self._check_precision("head", head)
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
@@ -300,10 +314,8 @@ class Agent:
         self.stop_workers()
         self.steps = state["steps"]
 
-    def _infer_dimension(self) -> int:
-        with self._naming_errors():
-            first = self.data.train.batch(torch.arange(min(2, len(self.data.train))))
-        inputs = self._cast(first.inputs)
+    def _infer_dimension(self, given: TensorTree) -> int:
+        inputs = self._cast(given)
         self.input_structure = structure(inputs)
         try:
             with self.inference(), torch.no_grad():

@@ -84,7 +84,7 @@ def up(
 def status(
     directory: Annotated[Path, typer.Argument(help="--out of `sheafed network up`")],
 ) -> None:
-    """Show the state, round, accuracies and traffic of each agent."""
+    """Show the state, round, metrics and traffic of each agent."""
     Console().print(_table(directory))
 
 
@@ -93,13 +93,12 @@ def _interrupt() -> None:
 
 
 def _table(directory: Path) -> Table:
-    table = Table()
-    for heading in ("agent", "state", "round", "private", "communicated", "MiB sent", "absent"):
-        table.add_column(heading)
+    columns = ("agent", "state", "round", "metric", "private", "communicated", "MiB sent", "absent")
+    table = Table(*columns)
     for name, found in read_statuses(directory).items():
-        shown = [found.private_accuracy, found.communication_accuracy]
+        shown = [found.private, found.communication]
         table.add_row(
-            *(name, liveness(found), f"{found.round}/{found.rounds}"),
+            *(name, liveness(found), f"{found.round}/{found.rounds}", found.metric),
             *("-" if value is None else f"{value:.3f}" for value in shown),
             *(f"{found.bytes_sent / 2**20:.1f}", ", ".join(found.absent)),
         )

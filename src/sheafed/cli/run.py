@@ -12,6 +12,7 @@ from sheafed.config.reading import PRESETS, read_experiment
 from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
 from sheafed.config.starter import write_starter
 from sheafed.errors import ConfigError
+from sheafed.metrics.metric import ACCURACY, metrics_of
 from sheafed.training import Callback, Cluster, Network
 from sheafed.training.cluster import TIMEOUT
 from sheafed.training.torchrun import in_cluster, launch
@@ -68,15 +69,18 @@ class _PrintPlacement(Callback):
 
 
 def _print_results(network: Network, console: Console) -> None:
-    table = Table(
-        *("", "epoch", "private", "communication", "oracle encoder", "misalignment"),
-        title=network.method.label,
-    )
-    keys = ("private_accuracy", "communication_accuracy", "oracle_accuracy", "misalignment")
     records = {"last": network.history.last, "best on validation data": network.history.best}
+    metrics = metrics_of(network.history.last or {})
+    kinds = {"private": "private", "communication": "communication", "oracle": "oracle encoder"}
+    columns = {
+        f"{kind}_{metric}": heading if metric == ACCURACY.name else f"{heading} {metric}"
+        for metric in metrics
+        for kind, heading in kinds.items()
+    } | {"misalignment": "misalignment"}
+    table = Table(*("", "epoch", *columns.values()), title=network.method.label)
     for name, record in records.items():
         if record is not None:
-            values = ["-" if record[key] is None else f"{record[key]:.3f}" for key in keys]
+            values = ["-" if record[key] is None else f"{record[key]:.3f}" for key in columns]
             table.add_row(name, str(record["epoch"]), *values)
     console.print(table, f"{network.history.ledger.bytes_sent() / 2**20:.1f} MiB sent", sep="\n")
 

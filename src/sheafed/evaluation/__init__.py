@@ -1,6 +1,6 @@
-"""Private and communication accuracy, and that of the oracle encoder."""
+"""Private and communicated metrics, and those of the oracle encoder."""
 
-from sheafed.evaluation.evaluate import evaluate, evaluate_locally, oracle_accuracies
+from sheafed.evaluation.evaluate import evaluate, evaluate_locally, oracle_values
 from sheafed.evaluation.peer_evaluator import PeerEvaluator, Split
 from sheafed.evaluation.result import Evaluation
 
@@ -10,5 +10,5 @@ __all__ = [
     "Split",
     "evaluate",
     "evaluate_locally",
-    "oracle_accuracies",
+    "oracle_values",
 ]

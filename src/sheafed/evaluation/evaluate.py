@@ -1,4 +1,4 @@
-r"""Private and communication accuracy (eq. monitored_metrics) by one protocol; the oracle encoder.
+r"""Private and communicated metrics (eq. monitored_metrics) by one protocol; the oracle encoder.
 
 The same messages are exchanged whether the agents share a process, are spread over a cluster or
 are peers on a network. Evaluation does not touch training: models are in inference mode, and no
@@ -21,8 +21,9 @@ from sheafed.evaluation.peer_evaluator import (
     RESULT,
     PeerEvaluator,
     Split,
-    accuracy,
-    local_samples,
+    head_outputs,
+    judge,
+    labelled_samples,
 )
 from sheafed.evaluation.result import Evaluation, merge
 from sheafed.methods.node import Node
@@ -53,7 +54,8 @@ def evaluate(
     expected = {
         QUESTION: {name: node.neighbours for name, node in nodes.items()},
         ANSWER: {
-            name: _neighbours_if(local_samples(node, split), node) for name, node in nodes.items()
+            name: _neighbours_if(labelled_samples(node, split), node)
+            for name, node in nodes.items()
         },
         RESULT: {name: _neighbours_if(node.agent.head, node) for name, node in nodes.items()},
     }
@@ -62,13 +64,15 @@ def evaluate(
             policy.send(evaluator.show_pilots())
         expected[PILOTS] = {name: _tails(node) for name, node in nodes.items()}
     collected = policy.collect(round, expected, reply)
-    found = Evaluation()
+    found = Evaluation(metrics={name: node.agent.metric.name for name, node in nodes.items()})
     for name, evaluator in evaluators.items():
-        private = evaluator.private_accuracy()
+        private = evaluator.private_value()
         if private is not None:
             found.private[name] = private
-        results = evaluator.communication_accuracies(collected[RESULT][name])
-        found.communication.update({(sender, name): value for sender, value in results.items()})
+        results = evaluator.communication_values(collected[RESULT][name])
+        for sender, (metric, value) in results.items():
+            found.communication[sender, name] = value
+            found.metrics.setdefault(sender, metric)
         shown = collected[PILOTS][name] if PILOTS in collected else {}
         residuals = evaluator.misalignments(shown)
         found.misalignment.update({(name, tail): value for tail, value in residuals.items()})
@@ -78,20 +82,18 @@ def evaluate(
 def evaluate_locally(
     nodes: Mapping[str, Node], split: Split = "test", oracle: bool = True
 ) -> Evaluation:
-    """Evaluate agents that are all in this process; see `evaluate` and `oracle_accuracies`."""
+    """Evaluate agents that are all in this process; see `evaluate` and `oracle_values`."""
     found = merge([evaluate(nodes, Barrier(LocalTransport(list(nodes))), 0, split).rows()])
-    return replace(found, oracle=oracle_accuracies(nodes, split)) if oracle else found
+    return replace(found, oracle=oracle_values(nodes, split)) if oracle else found
 
 
 @torch.no_grad()
-def oracle_accuracies(
-    nodes: Mapping[str, Node], split: Split = "test"
-) -> dict[tuple[str, str], float]:
-    """Return each receiver's accuracy if it encodes its neighbours' inputs itself.
+def oracle_values(nodes: Mapping[str, Node], split: Split = "test") -> dict[tuple[str, str], float]:
+    """Return the senders' metrics of each receiver that encodes its neighbours' inputs itself.
 
     The *oracle encoder* tells what the receiver's head would say had the receiver seen the input.
-    Communication accuracy may exceed it: a sender can encode its own classes better, and
-    distillation trains heads on transported latents.
+    Communication may be better: a sender can encode its own samples better, and distillation
+    trains heads on transported latents.
 
     It needs the inputs of all agents in this process, so it is a measurement and not part of any
     protocol. Agents of different modalities cannot encode each other's inputs, unless the data know
@@ -101,11 +103,21 @@ def oracle_accuracies(
     for name, node in nodes.items():
         for sender in node.neighbours:
             samples = _as_seen_by(node, nodes[sender], split)
-            if node.agent.head is None or samples is None:
+            if node.agent.head is None or samples is None or not _same_task(node, nodes[sender]):
                 continue
             latents, targets = node.agent.encode_samples(samples)
-            found[sender, name] = accuracy(node, latents, targets, of=sender)
+            outputs = head_outputs(node, latents)
+            value = None
+            if targets is not None:
+                value = judge(nodes[sender], outputs, targets, reader=name)
+            if value is not None:
+                found[sender, name] = value
     return found
+
+
+def _same_task(receiver: Node, sender: Node) -> bool:
+    """Whether the receiver's head gives classes, if the sender's metric needs them."""
+    return not (receiver.agent.regression and sender.agent.metric.task == "classification")
 
 
 def _neighbours_if(there: object, node: Node) -> tuple[str, ...]:
@@ -119,7 +131,7 @@ def _tails(node: Node) -> tuple[str, ...]:
 
 def _as_seen_by(receiver: Node, sender: Node, split: Split) -> Samples | None:
     """Return the sender's samples as the receiver sees them, if that is known."""
-    samples, seen_by = local_samples(sender, split), sender.agent.data.seen_by
+    samples, seen_by = labelled_samples(sender, split), sender.agent.data.seen_by
     if samples is None or _same_modality(receiver, sender):
         return samples
     return None if seen_by is None else seen_by(split, receiver.name)

@@ -1,12 +1,15 @@
 """Evaluation by messages: no input, no label and no weight leaves its agent.
 
-The sender of latents asks its neighbours to classify them, they answer with classes, and the
-sender, which has the labels, tells each how accurate it was. The tail of an edge sends its head the
-white latents of the evaluation pilots, and the head measures their misalignment.
+The sender of latents asks its neighbours to read them. They answer with classes if its metric is
+accuracy, else with the outputs of their heads, and the sender, which has the targets, tells each
+the value of its metric. A head whose outputs the metric cannot judge, e.g. one of another task, has
+no value. The tail of an edge sends its head the white latents of the evaluation pilots, and the
+head measures their misalignment.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Literal
@@ -18,15 +21,23 @@ from sheafed.agents.samples import Samples
 from sheafed.errors import InputError
 from sheafed.linalg.procrustes import misalignment
 from sheafed.methods.node import Node, latent_dtype
+from sheafed.metrics.functional import class_accuracy
+from sheafed.metrics.metric import ACCURACY, NAME
 from sheafed.transport.message import Message, TensorSpec
 
 Split = Literal["validation", "test"]
 
 QUESTION, ANSWER, RESULT, PILOTS = "question", "answer", "result", "pilots"
 """The kinds of messages of an evaluation."""
+CLASSES, OUTPUTS = "classes", "outputs"
+"""What an answer holds; nothing, if the head has none of what is wanted."""
+WANTED = "wanted"
+"""The field of a question with what the answer is to hold, classes by default."""
 
 EVALUATION_PILOTS = 256
 """How many pilots the misalignment is measured on: all would cost far more than all the rest."""
+
+logger = logging.getLogger("sheafed.evaluation")
 
 
 class PeerEvaluator:
@@ -35,7 +46,7 @@ class PeerEvaluator:
     Args:
         node: the agent's node, after the handshake, with its maps fitted.
         round: the round of the messages.
-        split: the data of the agent that its neighbours classify.
+        split: the data of the agent that its neighbours read.
     """
 
     def __init__(self, node: Node, round: int, split: Split = "test") -> None:
@@ -49,13 +60,14 @@ class PeerEvaluator:
         if self._encoded is None:
             return
         latents, _ = self._encoded
+        fields = {} if self._node.agent.metric == ACCURACY else {WANTED: OUTPUTS}
         for neighbour in self._node.neighbours:
             sent = {"latents": self._node.transmit(latents, neighbour)}
-            yield self._message(QUESTION, neighbour, sent)
+            yield self._message(QUESTION, neighbour, sent, fields)
 
     @torch.no_grad()
     def answer(self, inbox: Mapping[str, Message]) -> Iterator[Message]:
-        """Return to each neighbour the classes that the own head gives its latents."""
+        """Return to each neighbour the classes or outputs that the own head gives its latents."""
         node = self._node
         if node.agent.head is None:
             return
@@ -65,34 +77,53 @@ class PeerEvaluator:
             expected[neighbour] = {"latents": TensorSpec(latent_dtype(node.agent), shape)}
         asked = node.valid_messages(self._round, QUESTION, inbox, expected)
         for neighbour, message in asked.items():
-            latents = node.interpret(message.tensors["latents"], neighbour)
-            yield self._message(ANSWER, neighbour, {"classes": _classify(node, latents)})
+            wanted = message.fields.get(WANTED, CLASSES)
+            if wanted not in (CLASSES, OUTPUTS):
+                node.rejected["fields"] += 1
+                continue
+            outputs = head_outputs(node, node.interpret(message.tensors["latents"], neighbour))
+            if wanted == OUTPUTS:
+                answer = {OUTPUTS: outputs.to(latent_dtype(node.agent))}
+            else:
+                answer = {} if node.agent.regression else {CLASSES: outputs.argmax(-1)}
+            yield self._message(ANSWER, neighbour, answer)
 
     def grade(self, inbox: Mapping[str, Message]) -> Iterator[Message]:
-        """Tell each neighbour that answered how accurate it was on the own samples."""
+        """Tell each neighbour that answered the value of the own metric; None if it has none."""
         if self._encoded is None:
             return
         _, targets = self._encoded
-        if targets is None:
-            raise _no_labels(self._node.name)
-        spec = {"classes": TensorSpec(torch.int64, (len(targets),))}
-        expected = dict.fromkeys(inbox, spec)
+        expected = {j: self._expected_answer(message, targets) for j, message in inbox.items()}
         answers = self._node.valid_messages(self._round, ANSWER, inbox, expected)
         for neighbour, message in answers.items():
-            accuracy = _accuracy(message.tensors["classes"], targets)
-            yield self._message(RESULT, neighbour, {}, {"accuracy": accuracy})
+            value = None
+            if CLASSES in message.tensors:
+                value = class_accuracy(message.tensors[CLASSES], targets)
+            elif OUTPUTS in message.tensors:
+                value = judge(self._node, message.tensors[OUTPUTS], targets, reader=neighbour)
+            yield self._message(RESULT, neighbour, {}, {self._node.agent.metric.name: value})
 
-    def communication_accuracies(self, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Return the agent's accuracy on each neighbour's latents, as the neighbours report it."""
+    def _expected_answer(self, message: Message, targets: Tensor) -> dict[str, TensorSpec]:
+        """Return what an answer must hold. The width of a neighbour's head is not known here."""
+        if not message.tensors:
+            return {}
+        if self._node.agent.metric == ACCURACY:
+            return {CLASSES: TensorSpec(torch.int64, (len(targets),))}
+        given = message.tensors.get(OUTPUTS)
+        width = () if given is None else tuple(given.shape[1:])
+        return {OUTPUTS: TensorSpec(latent_dtype(self._node.agent), (len(targets), *width))}
+
+    def communication_values(self, inbox: Mapping[str, Message]) -> dict[str, tuple[str, float]]:
+        """Return each neighbour's metric, by name, and its value of what the own head read."""
         expected: dict[str, dict[str, TensorSpec]] = {neighbour: {} for neighbour in inbox}
         results = self._node.valid_messages(self._round, RESULT, inbox, expected)
         found = {}
         for neighbour, message in results.items():
-            accuracy = message.fields.get("accuracy")
-            if isinstance(accuracy, float) and 0 <= accuracy <= 1:
-                found[neighbour] = accuracy
-            else:
+            metric, value = next(iter(message.fields.items()), ("", None))
+            if not _is_result(message.fields):
                 self._node.rejected["fields"] += 1
+            elif isinstance(value, float):
+                found[neighbour] = metric, value
         return found
 
     @torch.no_grad()
@@ -131,20 +162,25 @@ class PeerEvaluator:
         return found
 
     @torch.no_grad()
-    def private_accuracy(self) -> float | None:
-        """Return the accuracy on the own samples; None without samples or a head."""
+    def private_value(self) -> float | None:
+        """Return the metric on the own samples; None without labelled samples or a head."""
         if self._encoded is None or self._node.agent.head is None:
             return None
         latents, targets = self._encoded
-        if targets is None:
-            raise _no_labels(self._node.name)
-        return _accuracy(_classify(self._node, latents), targets)
+        outputs = head_outputs(self._node, latents)
+        try:
+            return self._node.agent.metric(outputs, targets)
+        except InputError as problem:
+            raise InputError(f"agent {self._node.name!r}: {problem}") from problem
 
     @cached_property
     @torch.no_grad()
-    def _encoded(self) -> tuple[Tensor, Tensor | None] | None:
-        samples = local_samples(self._node, self._split)
-        return None if samples is None else self._node.agent.encode_samples(samples)
+    def _encoded(self) -> tuple[Tensor, Tensor] | None:
+        samples = labelled_samples(self._node, self._split)
+        if samples is None:
+            return None
+        latents, targets = self._node.agent.encode_samples(samples)
+        return None if targets is None else (latents, targets)
 
     @cached_property
     @torch.no_grad()
@@ -156,25 +192,26 @@ class PeerEvaluator:
         kind: str,
         receiver: str,
         tensors: Mapping[str, Tensor],
-        fields: Mapping[str, float] | None = None,
+        fields: Mapping[str, float | str | None] | None = None,
     ) -> Message:
         return Message(kind, self._round, self._node.name, receiver, tensors, fields or {})
 
 
-def accuracy(node: Node, latents: Tensor, targets: Tensor | None, *, of: str) -> float:
-    """Return the share of latents `(n, d)` in the space of an agent that its head classifies.
+def judge(sender: Node, outputs: Tensor, targets: Tensor, *, reader: str) -> float | None:
+    """Return the sender's metric of another agent's outputs; None where it does not apply.
 
     Args:
-        node: the agent with the head.
-        latents: in its own space.
-        targets: their classes.
-        of: the agent whose data they are, for the error message.
+        sender: the agent whose samples were read.
+        outputs: of the reader's head.
+        targets: the sender's.
+        reader: for the log.
     """
-    if targets is None:
-        raise _no_labels(of)
-    if node.agent.head is None:
-        raise InputError(f"agent {node.name!r} has no head to evaluate")
-    return _accuracy(_classify(node, latents), targets)
+    try:
+        return sender.agent.metric(outputs, targets)
+    except InputError as problem:
+        sender.rejected["metric"] += 1
+        logger.warning("agent %s cannot judge what %s reads: %s", sender.name, reader, problem)
+        return None
 
 
 def evaluation_pilots(total: int) -> Tensor:
@@ -183,28 +220,33 @@ def evaluation_pilots(total: int) -> Tensor:
     return torch.linspace(0, total - 1, count, dtype=torch.float64).round().long()
 
 
-def local_samples(node: Node, split: Split) -> Samples | None:
-    return node.agent.data.test if split == "test" else node.agent.data.validation
+def labelled_samples(node: Node, split: Split) -> Samples | None:
+    """Return the samples of a split; None if there are none, or if they have no targets."""
+    data = node.agent.data
+    samples = data.test if split == "test" else data.validation
+    if samples is None or samples.batch(torch.arange(1)).targets is None:
+        return None
+    return samples
 
 
-def _classify(node: Node, latents: Tensor) -> Tensor:
+def head_outputs(node: Node, latents: Tensor) -> Tensor:
+    """Return what the head of an agent, which must have one, gives for latents `(n, d)`."""
     head = node.agent.head
     if head is None:
         raise InputError(f"agent {node.name!r} has no head to evaluate")
     with node.agent.inference(), torch.no_grad():
-        classes: Tensor = head(latents).argmax(-1)
-    return classes
+        outputs: Tensor = head(latents)
+    return outputs
 
 
-def _accuracy(classes: Tensor, targets: Tensor) -> float:
-    return float((classes == targets).double().mean())
-
-
-def _no_labels(name: str) -> InputError:
-    return InputError(
-        f"agent {name!r}: the data to evaluate on have no labels; give labels, which training does "
-        "not use, or leave the data out"
-    )
+def _is_result(fields: Mapping[str, object]) -> bool:
+    """Whether the fields of a result are one metric and its value."""
+    if len(fields) != 1:
+        return False
+    ((metric, value),) = fields.items()
+    if metric == ACCURACY.name and isinstance(value, float) and not 0 <= value <= 1:
+        return False
+    return bool(NAME.fullmatch(metric)) and (value is None or isinstance(value, float))
 
 
 def _rows(latents: Tensor | None) -> int:

@@ -1,4 +1,4 @@
-"""The accuracies of one evaluation."""
+"""The values of one evaluation."""
 
 from __future__ import annotations
 
@@ -6,49 +6,98 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sheafed.metrics.metric import ACCURACY
+
+Pair = tuple[str, str]
 Rows = Mapping[str, list[list[Any]]]
 """An evaluation as JSON: `[*key, value]` rows by the name of the field."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracies by agent and by (sender, receiver), for all pairs of neighbours."""
+    """Values of the agents' metrics, by agent and by (sender, receiver) of neighbours.
+
+    The metric of a pair is the sender's, which has the targets. What could not be computed is
+    absent.
+    """
 
     private: dict[str, float] = field(default_factory=dict)
     communication: dict[tuple[str, str], float] = field(default_factory=dict)
     oracle: dict[tuple[str, str], float] = field(default_factory=dict)
-    """The receiver's accuracy if it encodes the sender's test inputs itself: a comparison, not an
-    upper bound of communication accuracy."""
+    """The value if the receiver encodes the sender's test inputs itself: a comparison, not a bound
+    of communication."""
     misalignment: dict[tuple[str, str], float] = field(default_factory=dict)
     """By (head, tail): the normalised residual of the edge on the evaluation pilots."""
+    metrics: dict[str, str] = field(default_factory=dict)
+    """The name of each agent's metric; accuracy where there is none."""
 
-    def communication_of(self, receiver: str) -> float | None:
-        r"""Return $A_i^{comm}$: the mean over the agent's neighbours as senders."""
-        return _mean_at(receiver, self.communication)
+    def metric_of(self, agent: str) -> str:
+        return self.metrics.get(agent, ACCURACY.name)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of all metrics."""
+        return sorted(set(self.metrics.values())) or [ACCURACY.name]
+
+    def communication_of(self, receiver: str, metric: str | None = None) -> float | None:
+        r"""Return $A_i^{comm}$: the mean over the agent's neighbours as senders.
+
+        Over those with a metric: by default the agent's own.
+        """
+        judged = self._judged_by(metric or self.metric_of(receiver), self.communication)
+        return _mean_at(receiver, judged)
+
+    def of_agent(self, name: str) -> dict[str, float | None]:
+        """Return the private and the communicated values of an agent, by the keys of records."""
+        own = self.metric_of(name)
+        senders = {self.metric_of(s) for s, receiver in self.communication if receiver == name}
+        return {f"private_{own}": self.private.get(name)} | {
+            f"communication_{metric}": self.communication_of(name, metric)
+            for metric in sorted({own, *senders})
+        }
+
+    def of_pair(self, sender: str, receiver: str) -> dict[str, float | None]:
+        """Return the values of what one agent sends to another, by the keys of summaries.
+
+        A peer may not know the metric of an absent neighbour; it has no value then, of its own.
+        """
+        metric, pair = self.metrics.get(sender, self.metric_of(receiver)), (sender, receiver)
+        return {
+            f"communication_{metric}": self.communication.get(pair),
+            f"oracle_{metric}": self.oracle.get(pair),
+        }
 
     def without(self, name: str) -> Evaluation:
         """Return the results that do not involve an agent."""
+
+        def others(pairs: Mapping[Pair, float]) -> dict[Pair, float]:
+            return {pair: value for pair, value in pairs.items() if name not in pair}
+
         return Evaluation(
-            {agent: v for agent, v in self.private.items() if agent != name},
-            *(
-                {pair: v for pair, v in found.items() if name not in pair}
-                for found in (self.communication, self.oracle, self.misalignment)
-            ),
+            private={agent: v for agent, v in self.private.items() if agent != name},
+            communication=others(self.communication),
+            oracle=others(self.oracle),
+            misalignment=others(self.misalignment),
+            metrics={agent: metric for agent, metric in self.metrics.items() if agent != name},
         )
 
     def summary(self) -> dict[str, float | None]:
-        """Return the averages that are reported.
+        """Return the averages that are reported, of each metric over the agents that have it.
 
-        The plain communication accuracy averages agents; the degree-weighted one, which the
+        The plain communication value averages agents; the degree-weighted one, which the
         paper reports, averages directed edges.
         """
-        return {
-            "private_accuracy": mean(self.private.values()),
-            "communication_accuracy": _mean_of_receivers(self.communication),
-            "communication_accuracy_degree_weighted": mean(self.communication.values()),
-            "oracle_accuracy": _mean_of_receivers(self.oracle),
-            "misalignment": mean(self.misalignment.values()),
-        }
+        found: dict[str, float | None] = {}
+        for metric in self.metric_names:
+            private = (v for agent, v in self.private.items() if self.metric_of(agent) == metric)
+            communication = self._judged_by(metric, self.communication)
+            found |= {
+                f"private_{metric}": mean(private),
+                f"communication_{metric}": _mean_of_receivers(communication),
+                f"communication_{metric}_degree_weighted": mean(communication.values()),
+                f"oracle_{metric}": _mean_of_receivers(self._judged_by(metric, self.oracle)),
+            }
+        return found | {"misalignment": mean(self.misalignment.values())}
 
     def rows(self) -> Rows:
         """Return the results as JSON; `merge` puts those of several processes together."""
@@ -56,13 +105,17 @@ class Evaluation:
             "private": [[name, value] for name, value in self.private.items()],
             "communication": [[r, s, value] for (s, r), value in self.communication.items()],
             "misalignment": [[*edge, value] for edge, value in self.misalignment.items()],
+            "metrics": [[name, metric] for name, metric in self.metrics.items()],
         }
+
+    def _judged_by(self, metric: str, pairs: Mapping[Pair, float]) -> dict[Pair, float]:
+        return {pair: v for pair, v in pairs.items() if self.metric_of(pair[0]) == metric}
 
 
 def merge(parts: Iterable[Rows]) -> Evaluation:
     """Return the evaluation of all agents, sorted by name: the order decides the means' last bit.
 
-    Oracle accuracies are not part of it; they are measured where all inputs are.
+    Oracle values are not part of it; they are measured where all inputs are.
     """
     listed = list(parts)
 
@@ -73,6 +126,7 @@ def merge(parts: Iterable[Rows]) -> Evaluation:
         private=dict(rows("private")),
         communication={(s, r): value for r, s, value in rows("communication")},
         misalignment={(head, tail): value for head, tail, value in rows("misalignment")},
+        metrics=dict(rows("metrics")),
     )
 
 
@@ -82,10 +136,11 @@ def mean(values: Iterable[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _mean_of_receivers(accuracies: Mapping[tuple[str, str], float]) -> float | None:
-    receivers = sorted({receiver for _, receiver in accuracies})
-    return mean(_mean_at(receiver, accuracies) or 0.0 for receiver in receivers)
+def _mean_of_receivers(values: Mapping[Pair, float]) -> float | None:
+    receivers = sorted({receiver for _, receiver in values})
+    means = (_mean_at(receiver, values) for receiver in receivers)
+    return mean(value for value in means if value is not None)
 
 
-def _mean_at(receiver: str, accuracies: Mapping[tuple[str, str], float]) -> float | None:
-    return mean(value for (_, r), value in accuracies.items() if r == receiver)
+def _mean_at(receiver: str, values: Mapping[Pair, float]) -> float | None:
+    return mean(value for (_, r), value in values.items() if r == receiver)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from sheafed.errors import HandshakeError
+from sheafed.evaluation.peer_evaluator import labelled_samples
 from sheafed.methods.handshake import check_hello, hello_messages
 from sheafed.methods.node import Node
 from sheafed.transport.message import Message
@@ -155,7 +156,8 @@ class Neighbourhood:
         if not neighbours:
             return
         agent, about = self.node.agent, {FINISHED: self.finished, SHOWS: self.node.shows_pilots}
-        about |= {ASKS: agent.data.test is not None, ANSWERS: agent.head is not None}
+        asks = labelled_samples(self.node, "test") is not None
+        about |= {ASKS: asks, ANSWERS: agent.head is not None}
         for message in hello_messages(self.node):
             j = message.receiver
             if j in neighbours:

@@ -111,15 +111,16 @@ class PeerAgent:
 
     def status(self) -> Status:
         history = self.network.history
-        last = history.last or {}
+        last, metric = history.last or {}, self.node.agent.metric.name
         present = self._hood.transport.present
         return Status(
             agent=self.node.name,
             state=self.state,
             round=history.rounds,
             rounds=history.schedule.total,
-            private_accuracy=last.get("private_accuracy"),
-            communication_accuracy=last.get("communication_accuracy"),
+            metric=metric,
+            private=last.get(f"private_{metric}"),
+            communication=last.get(f"communication_{metric}"),
             bytes_sent=history.ledger.bytes_sent(),
             present=sorted(present),
             absent=sorted(set(self.node.neighbours) - present),

@@ -8,6 +8,7 @@ from pathlib import Path
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.evaluation.result import Evaluation
 from sheafed.methods.node import Node
+from sheafed.metrics.metric import metrics_of
 from sheafed.network.deadline_policy import DeadlinePolicy
 from sheafed.training.history import Record
 from sheafed.training.live_network import Network
@@ -37,13 +38,16 @@ def gather(directory: Path) -> Record:
     evaluation = Evaluation()
     for summary in found:
         name = summary["agent"]
-        private = summary["agents"][name]["private_accuracy"]
+        (evaluation.metrics[name],) = metrics_of(summary["agents"][name])
+        private = summary["agents"][name][f"private_{evaluation.metrics[name]}"]
         if private is not None:
             evaluation.private[name] = private
         for edge in summary["edges"]:
             pair = edge["sender"], edge["receiver"]
-            if edge["communication_accuracy"] is not None:
-                evaluation.communication[pair] = edge["communication_accuracy"]
+            for key, value in edge.items():
+                if key.startswith("communication_") and value is not None:
+                    evaluation.communication[pair] = value
+                    evaluation.metrics.setdefault(pair[0], key.removeprefix("communication_"))
             if edge["misalignment"] is not None:  # the receiver is the head
                 evaluation.misalignment[pair[::-1]] = edge["misalignment"]
     return {

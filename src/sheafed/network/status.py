@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import Literal
 
 from sheafed.atomic_io import write_atomically
+from sheafed.metrics.metric import ACCURACY
 
 STATUS = "status.json"
 PERIOD_SECONDS = 1.0
@@ -33,8 +34,11 @@ class Status:
     round: int = 0
     rounds: int = 0
     """The number of rounds of the whole training."""
-    private_accuracy: float | None = None
-    communication_accuracy: float | None = None
+    metric: str = ACCURACY.name
+    private: float | None = None
+    """The agent's metric on its own test data, at the last evaluation."""
+    communication: float | None = None
+    """The same metric on latents from neighbours that have it too."""
     bytes_sent: int = 0
     present: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)

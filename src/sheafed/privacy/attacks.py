@@ -9,10 +9,11 @@ from torch import Tensor
 
 from sheafed.agents.samples import Samples
 from sheafed.errors import InputError
-from sheafed.evaluation.peer_evaluator import accuracy
+from sheafed.evaluation.peer_evaluator import head_outputs
 from sheafed.methods.node import Node
 from sheafed.methods.sheaf_frl.distillation import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream
+from sheafed.metrics.functional import accuracy
 from sheafed.privacy.inversion import relative_error, train_decoder
 from sheafed.privacy.membership_inference import (
     MembershipInference,
@@ -58,7 +59,9 @@ def communication_accuracy(
     targets = samples.batch(torch.arange(len(samples))).targets
     received = transmitted_latents(sender, samples, receiver.name, noise)
     latents = receiver.interpret(received, sender.name)
-    return accuracy(receiver, latents, targets, of=sender.name)
+    if targets is None:
+        raise InputError(f"agent {sender.name!r}: its test data have no labels; give labels")
+    return accuracy(head_outputs(receiver, latents), targets)
 
 
 def invert_as_eavesdropper(

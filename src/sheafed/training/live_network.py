@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
-from sheafed.evaluation import Evaluation, Split, evaluate, oracle_accuracies
+from sheafed.evaluation import Evaluation, Split, evaluate, oracle_values
 from sheafed.evaluation.result import merge
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import Method, Node
@@ -117,7 +117,7 @@ class Network:
         """Evaluate with a wait policy of the training; see `evaluate`."""
         local = evaluate(self.nodes, policy.for_evaluation(), self._last_round, split)
         whole = merge(self.group.gather(local.rows()))
-        return replace(whole, oracle=oracle_accuracies(self.nodes, split)) if oracle else whole
+        return replace(whole, oracle=oracle_values(self.nodes, split)) if oracle else whole
 
     @contextmanager
     def reading(self) -> Iterator[None]:

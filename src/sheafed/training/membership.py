@@ -29,6 +29,7 @@ from sheafed.training.membership_checks import (
 from sheafed.training.metadata import agent_metadata
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.training.run_checkpoint import save, save_weights, write_results
+from sheafed.training.scores import metric_signs
 from sheafed.training.single_round import Log, average, run_round
 from sheafed.training.summary import measure
 from sheafed.transport import Barrier, LocalTransport, Message, TensorSpec, Transport
@@ -84,6 +85,7 @@ def join(
     nodes[agent.name] = newcomer
     network.nodes = dict(sorted(nodes.items()))
     known = {**network.metadata, agent.name: agent_metadata(agent, rank=0)}
+    metric_signs(known)
     network.metadata = dict(sorted(known.items()))
     network.graph = graph
     network.pilots = newcomer.context.pilots

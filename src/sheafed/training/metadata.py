@@ -11,6 +11,7 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe
 from sheafed.errors import InputError
 from sheafed.training.process_group import ProcessGroup
+from sheafed.training.scores import metric_signs
 
 FEW_LAYERS = 8
 
@@ -33,6 +34,10 @@ class AgentMetadata:
     learns: bool
     objective: str
     """As text."""
+    metric: str
+    """Its name."""
+    greater_is_better: bool
+    """Of the metric."""
 
     @property
     def batches(self) -> int:
@@ -53,6 +58,8 @@ def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
         has_validation=agent.data.validation is not None,
         learns=agent.learns,
         objective=describe_objective(agent),
+        metric=agent.metric.name,
+        greater_is_better=agent.metric.greater_is_better,
     )
 
 
@@ -91,9 +98,11 @@ def gather_metadata(agents: Mapping[str, Agent], group: ProcessGroup) -> dict[st
         raise InputError(f"every agent must be on one rank, got {names}")
     if not names:
         raise InputError("there are no agents to train; give at least one")
-    return {
+    found = {
         name: AgentMetadata(**values) for name, values in sorted(listed, key=lambda item: item[0])
     }
+    metric_signs(found)
+    return found
 
 
 def _learning_rate(agent: Agent) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sheafed.methods.node import ALIGNMENT, Node
 from sheafed.methods.post_hoc_node import PostHocNode
+from sheafed.training.scores import metric_signs, score
 from sheafed.transport import WaitPolicy
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ Shrinkage = float | Literal["least"]
 
 SHRINKAGES = (0.1, 0.5, 0.9)
 """The candidates for the shrinkage of a fair whitening, beside the method's own."""
-
-FIGURES = ("communication_accuracy", "communication_accuracy_degree_weighted", "misalignment")
-CHOICE = "validation_communication_accuracy"
 
 
 def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> None:
@@ -38,7 +36,7 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
 
     `fair`: fitted on the pilots, as Sheaf-FRL has it, with that of `SHRINKAGES` and the method's
     own by which agents understand each other best on validation data; with the method's own if they
-    have none.
+    have none, or if nothing can be measured there.
     `as-in-paper`: classical ZCA fitted on private training data, with the least shrinkage. Methods
     that learn their maps in training have neither. Nodes get back their settings, and the ledger
     does not count what this sends.
@@ -55,20 +53,24 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
         fit_post_hoc_maps(network.nodes, policy, next(rounds))
 
     def figures() -> dict[str, float | None]:
-        found = network.measure(policy, "test", oracle=False).summary()
-        return {key: found[key] for key in FIGURES}
+        return _communication(network.measure(policy, "test", oracle=False).summary())
 
     fair: list[tuple[Source, Shrinkage]] = [("pilots", shrinkage) for _, shrinkage in kept]
     choice: dict[str, float | None] = {}
     if all(known.has_validation for known in network.metadata.values()):
-        scores = {}
+        scores, validation, signs = {}, {}, metric_signs(network.metadata)
         for shrinkage in sorted({*SHRINKAGES, *(s for _, s in kept if s != "least")}):
             fit([("pilots", shrinkage)] * len(nodes))
             found = network.measure(policy, "validation", oracle=False).summary()
-            scores[shrinkage] = found["communication_accuracy"] or 0.0
-        best = max(scores, key=lambda shrinkage: scores[shrinkage])
-        fair = [("pilots", best)] * len(nodes)
-        choice = {"shrinkage": best, CHOICE: scores[best]}
+            keys = [f"communication_{metric}" for metric in signs]
+            validation[shrinkage] = {f"validation_{key}": found[key] for key in keys}
+            scored = score({key: found[key] for key in keys}, signs)
+            if scored is not None:
+                scores[shrinkage] = scored
+        if scores:
+            best = max(scores, key=lambda shrinkage: scores[shrinkage])
+            fair = [("pilots", best)] * len(nodes)
+            choice = {"shrinkage": best, **validation[best]}
     fit(fair)
     columns = {"fair": figures() | choice}
     fit([("private", "least")] * len(nodes))
@@ -76,3 +78,12 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     fit(kept)
     policy.transport.ledger.restore(sent)
     return columns
+
+
+def _communication(summary: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return what whitenings are compared by."""
+    return {
+        key: value
+        for key, value in summary.items()
+        if key.startswith("communication_") or key == "misalignment"
+    }

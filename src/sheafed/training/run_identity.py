@@ -8,6 +8,7 @@ from typing import Any
 
 from sheafed.errors import CheckpointError
 from sheafed.methods.node import Node
+from sheafed.metrics.metric import ACCURACY
 from sheafed.training.metadata import AgentMetadata
 
 
@@ -26,6 +27,7 @@ def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
         "batch size": metadata.batch_size,
         "number of training samples": metadata.training_samples,
         "objective": metadata.objective,
+        **({} if metadata.metric == ACCURACY.name else {"metric": metadata.metric}),
     }
 
 
@@ -37,7 +39,8 @@ def check_identity(path: Path, state: Mapping[str, Any], mine: Mapping[str, Any]
             f"{path} is a checkpoint, but of no training: it holds {sorted(state)}; give the one "
             "that a training wrote, or choose another directory"
         )
-    for what, value in mine.items():
+    for what in {**mine, **identity}:
+        value = mine.get(what)
         if identity.get(what) != value:
             raise CheckpointError(
                 f"{path} is of another training: its {what} is {identity.get(what)!r}, "

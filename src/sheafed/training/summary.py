@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from sheafed.evaluation import PeerEvaluator
 from sheafed.evaluation.result import Evaluation, mean
+from sheafed.metrics.metric import ACCURACY
 from sheafed.training.history import Record
 from sheafed.training.run_settings import run_settings
+from sheafed.training.scores import metric_signs, score
 from sheafed.transport import WaitPolicy
 
 if sys.platform != "win32":
@@ -27,30 +29,38 @@ def measure(
     history = network.history
     history.evaluation = found = network.measure(policy, "test", oracle)
     record: Record = {"epoch": history.epoch, "round": history.rounds, **found.summary()}
+    signs = metric_signs(network.metadata)
     if not policy.synchronous:  # a second evaluation by messages would wait once more
-        record["validation_private_accuracy"] = mean(_private_validation(network))
+        for metric in signs:
+            value = mean(_private_validation(network, metric))
+            record[f"validation_private_{metric}"] = value
     elif all(known.has_validation for known in network.metadata.values()):
         validation = network.measure(policy, "validation", oracle=False).summary()
-        parts = {k: validation[k] for k in ("private_accuracy", "communication_accuracy")}
-        record |= {f"validation_{key}": value for key, value in parts.items()}
-        record["validation_score"] = mean(v for v in parts.values() if v is not None)
+        for metric in signs:
+            for key in (f"private_{metric}", f"communication_{metric}"):
+                record[f"validation_{key}"] = validation[key]
+        record["validation_score"] = score(validation, signs)
     record |= {key: mean(values) for key, values in totals.items()}
     record["bytes_sent"] = history.ledger.bytes_sent()
     record["payload_bytes"] = history.ledger.payload_bytes()
-    record["agents"] = {name: _accuracies(found, name) for name in network.metadata}
+    record["agents"] = {name: found.of_agent(name) for name in network.metadata}
     return record
 
 
 def summarise(network: Network) -> Record:
     """Return the figures of a run, the latest evaluation in detail."""
     history, graph = network.history, network.graph
-    latest = history.evaluation or Evaluation()
+    latest = history.evaluation or Evaluation(
+        metrics={name: known.metric for name, known in network.metadata.items()}
+    )
+    signs = metric_signs(network.metadata)
     traffic = history.ledger.per_edge()
     return {
         "method": network.method.label,
         "seed": history.seed,
         "settings": run_settings(network),
         "epochs": history.epoch,
+        **({} if set(signs) == {ACCURACY.name} else {"metrics": _directions(signs)}),
         **latest.summary(),
         "whitenings": history.whitenings,
         "best": history.best,
@@ -65,7 +75,7 @@ def summarise(network: Network) -> Record:
                 "neighbours": sorted(graph.neighbors(name)),
                 "training_samples": known.training_samples,
                 "objective": known.objective,
-                **_accuracies(latest, name),
+                **latest.of_agent(name),
             }
             for name, known in network.metadata.items()
         },
@@ -73,8 +83,7 @@ def summarise(network: Network) -> Record:
             {
                 "sender": sender,
                 "receiver": receiver,
-                "communication_accuracy": latest.communication.get((sender, receiver)),
-                "oracle_accuracy": latest.oracle.get((sender, receiver)),
+                **latest.of_pair(sender, receiver),
                 "misalignment": latest.misalignment.get(
                     (sender, receiver), latest.misalignment.get((receiver, sender))
                 ),
@@ -100,15 +109,13 @@ def peak_memory() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _private_validation(network: Network) -> Iterator[float]:
+def _private_validation(network: Network, metric: str) -> Iterator[float]:
     for node in network.nodes.values():
-        accuracy = PeerEvaluator(node, 0, "validation").private_accuracy()
-        if accuracy is not None:
-            yield accuracy
+        value = PeerEvaluator(node, 0, "validation").private_value()
+        if value is not None and node.agent.metric.name == metric:
+            yield value
 
 
-def _accuracies(evaluation: Evaluation, name: str) -> Record:
-    return {
-        "private_accuracy": evaluation.private.get(name),
-        "communication_accuracy": evaluation.communication_of(name),
-    }
+def _directions(signs: Mapping[str, int]) -> Record:
+    """Return what the summary of a network with other metrics than accuracy says of them."""
+    return {metric: {"greater_is_better": sign > 0} for metric, sign in signs.items()}

@@ -14,6 +14,7 @@ from sheafed.agents.objectives.pseudo_labels import (
     hide_labels,
     pseudo_label_loss,
 )
+from sheafed.agents.objectives.regression import mean_squared_error
 from sheafed.agents.objectives.simclr import SimCLR, SimCLROptions, nt_xent
 from sheafed.agents.objectives.supervised import (
     CrossEntropyOptions,
@@ -46,6 +47,7 @@ __all__ = [
     "cross_entropy",
     "hide_labels",
     "invariance_term",
+    "mean_squared_error",
     "nt_xent",
     "pseudo_label_loss",
     "reconstruction_error",

@@ -41,7 +41,8 @@ def label_loss(agent: Agent, scores: Tensor, targets: Tensor) -> Tensor:
     elif not targets.is_floating_point() or targets.shape != scores.shape:
         raise DtypeError(
             f"agent {agent.name!r}: labels must be whole numbers from 0 on, got {targets.dtype} of "
-            f"shape {tuple(targets.shape)}; convert them by .long()"
+            f"shape {tuple(targets.shape)}; convert them by .long(), or, if the head predicts "
+            "numbers, take the objective mean_squared_error"
         )
     return nn.functional.cross_entropy(scores, as_labels(targets))
 
@@ -84,13 +85,15 @@ def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
     return -(probabilities * torch.log_softmax(logits, dim=-1)).sum(-1).mean()
 
 
-def head_and_targets(agent: Agent, batch: Batch) -> tuple[nn.Module, Tensor]:
+def head_and_targets(
+    agent: Agent, batch: Batch, objective: str = "cross-entropy"
+) -> tuple[nn.Module, Tensor]:
     """Return the agent's head and the batch's targets, or raise if either is missing."""
     if agent.head is None or batch.targets is None:
         missing = "head" if agent.head is None else "labels"
         columns = isinstance(batch.inputs, Mapping) and batch.targets is None
         raise InputError(
-            f"agent {agent.name!r} has no {missing}, which cross-entropy needs; add it, or give "
+            f"agent {agent.name!r} has no {missing}, which {objective} needs; add it, or give "
             "another objective"
             + (f", or name one of its columns {list(batch.inputs)} by target=" * columns)
         )
