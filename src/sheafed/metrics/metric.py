@@ -131,6 +131,23 @@ def metrics_of(record: Mapping[str, Any]) -> list[str]:
     return [key.removeprefix("private_") for key in record if key.startswith("private_")]
 
 
+def describe_metrics(record: Mapping[str, Any]) -> str:
+    """Return the private and communicated values of a record as text.
+
+    >>> describe_metrics({"private_accuracy": 0.5, "communication_accuracy": None})
+    'private 0.500 communicated -'
+    >>> describe_metrics({"private_r2": 0.5, "communication_r2": 0.25})
+    'private r2 0.500 communicated r2 0.250'
+    """
+    words = []
+    for metric in metrics_of(record):
+        name = "" if metric == ACCURACY.name else f"{metric} "
+        for kind, word in (("private", "private"), ("communication", "communicated")):
+            value = record[f"{kind}_{metric}"]
+            words.append(f"{word} {name}{'-' if value is None else f'{value:.3f}'}")
+    return " ".join(words)
+
+
 def _apply(function: Any, outputs: Tensor, targets: Tensor) -> Any:
     if not all(hasattr(function, name) for name in ("update", "compute", "reset")):
         return function(outputs, targets)

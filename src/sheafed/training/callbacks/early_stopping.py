@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sheafed.errors import InputError
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
+from sheafed.training.scores import metric_signs
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -16,10 +17,12 @@ class EarlyStopping(Callback):
     """End when a metric has not improved for some evaluations.
 
     Args:
-        metric: a key of the records. Choose one on validation data.
+        metric: a key of the records. Choose one on validation data. A greater validation score is
+            always better: it is negative where the agents' metric is an error.
         patience: evaluations without improvement before training stops.
         margin: the smallest difference that counts as an improvement.
-        smaller_is_better: as for a loss or the misalignment.
+        smaller_is_better: as for a loss or the misalignment. By default as the agents' metric in
+            the key has it: True for `validation_private_mse`; False for keys of no metric.
     """
 
     def __init__(
@@ -27,12 +30,12 @@ class EarlyStopping(Callback):
         metric: str = "validation_score",
         patience: int = 10,
         margin: float = 0.0,
-        smaller_is_better: bool = False,
+        smaller_is_better: bool | None = None,
     ) -> None:
         if patience < 1:
             raise InputError(f"patience must be at least 1, got {patience}")
         self.metric, self.patience, self.margin = metric, patience, margin
-        self.sign = -1 if smaller_is_better else 1
+        self.smaller_is_better = smaller_is_better
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
         """Judge by the whole history, so that an interrupted run decides alike."""
@@ -41,7 +44,8 @@ class EarlyStopping(Callback):
                 f"cannot stop early by {self.metric!r}: the records hold {sorted(record)}; choose "
                 "one of them, or give the agents validation data"
             )
-        values = [self.sign * r[self.metric] for r in network.history.records]
+        sign = self._sign(network)
+        values = [sign * r[self.metric] for r in network.history.records]
         best, since = float("-inf"), 0
         for value in values:
             if value > best + self.margin:
@@ -49,3 +53,9 @@ class EarlyStopping(Callback):
             else:
                 since += 1
         return since >= self.patience
+
+    def _sign(self, network: Network) -> int:
+        if self.smaller_is_better is not None:
+            return -1 if self.smaller_is_better else 1
+        _, _, metric = self.metric.removeprefix("validation_").partition("_")
+        return metric_signs(network.metadata).get(metric.removesuffix("_degree_weighted"), 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
+from sheafed.metrics.metric import describe_metrics
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
 
@@ -22,7 +23,7 @@ NOTEBOOK_SECONDS = 0.2
 
 
 class ProgressBar(Callback):
-    """Epochs, accuracies, bytes and the time left.
+    """Epochs, metrics, bytes and the time left.
 
     `sheafed.train` adds one where `is_watched` is true. One that you give yourself also writes
     its last state to a file.
@@ -68,9 +69,7 @@ class ProgressBar(Callback):
             self._cell.update(self._bar.tasks[0])
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        shown = [record["private_accuracy"], record["communication_accuracy"]]
-        private, communicated = ("-" if v is None else f"{v:.3f}" for v in shown)
-        self._state = f"private {private} communicated {communicated}"
+        self._state = describe_metrics(record)
         self.on_round(network, {})
         return False
 
