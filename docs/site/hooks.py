@@ -71,7 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"reference/api/{name}.md", content=api_page(name)))
     for source, target in MOVED.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in sorted(p for p in (ROOT / "examples").iterdir() if p.suffix in {".py", ".ipynb"}):
         files.append(File.generated(config, f"examples/{path.name}", abs_src_path=str(path)))
     return files
 

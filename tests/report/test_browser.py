@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from sheafed.report import read_runs, write_report
-from tests.helpers.run_directories import HOSTILE, METRICS, write_run
+from tests.helpers.run_directories import HOSTILE, METRICS, NAMES, write_run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -150,7 +150,7 @@ def test_the_figures_are_drawn_and_the_numbers_are_those_of_the_summary(opened, 
     drawn = opened.execute_script(
         "return [...document.querySelectorAll('.plot')].map((p) => !!p.querySelector('.main-svg'))"
     )
-    assert len(drawn) == 2 + 6 + 2
+    assert len(drawn) == 2 + 6 + len(NAMES) + 2
     assert all(drawn)
     for label, summary in zip(("one", "two"), report[1], strict=True):
         show(opened, label)
@@ -199,6 +199,26 @@ def test_curves_go_over_epochs_or_bytes(opened, report):
     assert data_of(opened, "curve", x) == report[1][0]["bytes_sent"] / 2**20
     assert opened.find_element(By.CSS_SELECTOR, title).text == "MiB sent by all agents"
     assert data_of(opened, "curve", "data.length") == 4
+
+
+def test_every_agent_has_its_curves(opened, report):
+    show(opened, "one")
+    agent = "agent/{run}/{over}/2"
+    assert data_of(opened, agent, "data.map((t) => t.name)") == ["Private", "Communication"]
+    assert data_of(opened, agent, "data[0].x.length") == 6
+    title = opened.execute_script(
+        "return document.querySelector(`[data-figure='agent/{run}/{over}/2'] .gtitle`).textContent"
+    )
+    assert title == NAMES[2]
+    last = data_of(opened, agent, "data[0].y[5]")
+    assert last == report[1][0]["agents"][NAMES[2]]["private_accuracy"]
+
+
+def test_the_verdict_is_that_of_the_shown_run(opened, report):
+    for label, summary in zip(("one", "two"), report[1], strict=True):
+        show(opened, label)
+        (shown,) = opened.find_elements(By.CSS_SELECTOR, "[data-run]:not([hidden]) > .verdict")
+        assert f"accuracy {summary['communication_accuracy']:.3f}, 0.100 below" in shown.text
 
 
 def test_another_run_can_be_shown(opened, report):

@@ -81,7 +81,11 @@ def test_the_page_shows_the_options(tmp_path):
 
 def test_settings_by_table_and_differences():
     one = {"seed": 0, "data": {"split": [0.8, 0.2]}, "method": {"name": "a", "maps": {"every": 1}}}
-    other = {"seed": 1, "data": {"split": [0.8, 0.2]}, "method": {"name": "a", "noise": {}}}
+    other = {
+        "seed": 1,
+        "data": {"split": [0.8, 0.2]},
+        "method": {"name": "a", "noise": {"epsilon": 4}},
+    }
     assert config_tables(one) == {
         "": {"seed": "0"},
         "data": {"split": "[0.8, 0.2]"},
@@ -90,6 +94,6 @@ def test_settings_by_table_and_differences():
     assert config_differences([one, other]) == {
         "seed": ["0", "1"],
         "method.maps.every": ["1", None],
-        "method.noise": [None, "{}"],
+        "method.noise.epsilon": [None, "4"],
     }
     assert config_differences([one]) == config_differences([one, one]) == {}

@@ -54,6 +54,32 @@ def test_settings_that_differ_are_shown(directories, both):
     assert "Settings that differ" not in own(page(read_runs(directories[0][:1])))
 
 
+def test_the_verdict_is_above_the_figures(directories, both):
+    content = own(both)
+    found = re.findall(r'<p class="verdict">([^<]*)</p>', content)
+    assert len(found) == 2
+    assert all(text.startswith("Communication reaches accuracy") for text in found)
+    assert content.index('class="verdict"') < content.index('class="cards"')
+
+
+def test_runs_from_python_are_compared_by_their_summaries(tmp_path):
+    settings = {
+        "method": {"name": "sheaf-frl", "penalty": 0.1, "channel": None},
+        "agents": {"ada": {"encoder": "Linear, 6 parameters", "learning_rate": 0.01}},
+    }
+    for name, rate in (("one", 0.01), ("two", 0.1)):
+        summary = write_run(tmp_path / name, config=False)
+        settings["agents"]["ada"]["learning_rate"] = rate
+        summary["settings"] = settings
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    content = own(page(read_runs([tmp_path / "one", tmp_path / "two"])))
+    rows = re.findall(r"<tr><th>([\w.]+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", content)
+    assert rows == [("agents.ada.learning_rate", "0.01", "0.1")]
+    assert "<dt>ada.encoder</dt><dd>Linear, 6 parameters</dd>" in content
+    assert "started from Python." in content
+    assert "channel" not in content
+
+
 def test_names_stay_text(tmp_path):
     write_run(tmp_path / "<b>r", HOSTILE)
     content = own(page([read_run(tmp_path / "<b>r")]))

@@ -1,8 +1,11 @@
+import json
 import math
+from dataclasses import asdict, replace
 
 import pytest
 
-from sheafed.report import read_run
+from sheafed.report import RunDirectory, read_run
+from sheafed.report.agent_curves import agent_curves
 from sheafed.report.curves import curves, panels
 from sheafed.report.graph_figure import graph_figure, layout
 from sheafed.report.heatmap import accuracy_range, gap_limit, heatmap
@@ -86,6 +89,45 @@ def test_curves_over_epochs_and_over_bytes(run):
     assert over_epochs.y == over_bytes.y == tuple(r["misalignment"] for r in run.records)
     assert over_epochs.x == tuple(range(1, 7))
     assert over_bytes.x == tuple(r["bytes_sent"] / 2**20 for r in run.records)
+
+
+@pytest.mark.parametrize(
+    ("keys", "label"),
+    [(("private_accuracy", "oracle_accuracy"), "accuracy"), (("loss",), "loss")],
+)
+def test_curves_name_what_is_drawn(run, keys, label):
+    assert curves([run], keys, "epochs").layout.yaxis.title.text == label
+
+
+def test_every_agent_has_curves_with_the_same_axes(run):
+    figures = agent_curves(run, "epochs")
+    assert [figure.layout.title.text for figure in figures] == list(NAMES)
+    for name, figure in zip(NAMES, figures, strict=True):
+        private, communication = figure.data
+        agents = [record["agents"][name] for record in run.records]
+        assert private.y == tuple(agent["private_accuracy"] for agent in agents)
+        assert communication.y == tuple(agent["communication_accuracy"] for agent in agents)
+        assert private.x == tuple(range(1, 7))
+    assert len({figure.layout.yaxis.range for figure in figures}) == 1
+    assert len({figure.layout.xaxis.range for figure in figures}) == 1
+
+
+def test_figures_of_another_metric(run):
+    """The same run, judged by an error: no figure asks for accuracy."""
+    text = json.dumps(asdict(replace(run, ledger=None)))
+    found = RunDirectory(**json.loads(text.replace("_accuracy", "_mse").replace("0.", "3.")))
+    assert panels([found])[0] == (
+        "Mse on test data",
+        ("private_mse", "communication_mse", "oracle_mse"),
+    )
+    low, high = accuracy_range([found])
+    assert 3 <= low < high < 4
+    table = cells(heatmap(found, "communication", (low, high), 1.0))
+    assert table[0][0] == found.agents["ada"]["private_mse"]
+    assert table[1][0] == found.edge("bo", "ada")["communication_mse"]
+    agents = next(t for t in graph_figure(found, (low, high), 4.0).data if t.name == "agents")
+    assert list(agents.marker.color) == [a["private_mse"] for a in found.agents.values()]
+    assert agents.marker.colorbar.title.text == "agents: private mse"
 
 
 def test_bars_add_up_to_the_ledger(run):

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sheafed.report.run_reader import Record
+from sheafed.report.run_reader import Record, RunDirectory
+from sheafed.report.used_settings import used_settings
 
 
 def describe_config(config: Record) -> list[str]:
@@ -15,31 +16,31 @@ def describe_config(config: Record) -> list[str]:
 
 
 def config_tables(config: Record) -> dict[str, dict[str, str]]:
-    """Return the settings by table and key, as text; the table of top-level settings is `""`."""
+    """Return the used settings by table and key, as text; those of the top level are of `""`."""
     tables: dict[str, dict[str, str]] = {}
-    for key, value in _flatten(config).items():
+    for key, value in _used_as_text(config).items():
         table, _, rest = key.rpartition(".") if key.count(".") < 2 else key.partition(".")
         tables.setdefault(table, {})[rest] = value
     return tables
 
 
+def comparable_settings(runs: Sequence[RunDirectory]) -> list[Record]:
+    """Return the configs of runs, or what their summaries say if one of them has no config."""
+    if all(run.config is not None for run in runs):
+        return [run.config or {} for run in runs]
+    return [run.summary.get("settings") or run.settings for run in runs]
+
+
 def config_differences(configs: Sequence[Record]) -> dict[str, list[str | None]]:
     """Return the settings that differ, with the value of every config or None if it has none."""
-    flat = [_flatten(config) for config in configs]
+    flat = [_used_as_text(config) for config in configs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
     values = {key: [settings.get(key) for settings in flat] for key in keys}
     return {key: found for key, found in values.items() if len(set(found)) > 1}
 
 
-def _flatten(config: Record, prefix: str = "") -> dict[str, str]:
-    """Return the settings as text by dotted keys, as `--set` takes them."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            found |= _flatten(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = _as_text(value)
-    return found
+def _used_as_text(config: Record) -> dict[str, str]:
+    return {key: _as_text(value) for key, value in used_settings(config).items()}
 
 
 def _as_text(value: Any) -> str:

@@ -1,8 +1,9 @@
-"""Metrics over epochs or over bytes, of one run or of several."""
+"""Records over epochs or over bytes, of one run or of several."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,42 +11,39 @@ import plotly.graph_objects as go
 
 from sheafed.report import style
 from sheafed.report.charts import AXIS, empty_figure, finite
+from sheafed.report.metric_values import KINDS, is_accuracy, metric_names, value_of
 from sheafed.report.run_reader import Record, RunDirectory
 from sheafed.report.style import escape, format_bytes, format_number
 
 Over = Literal["epochs", "bytes"]
 OVERS: tuple[Over, ...] = ("epochs", "bytes")
 NAMES = {
-    "private_accuracy": "Private",
-    "communication_accuracy": "Communication",
-    "oracle_accuracy": "Oracle encoder",
     "misalignment": "Misalignment",
     "loss": "Task loss",
     "penalty": "Penalty",
     "distillation_loss": "Distillation loss",
 }
-_ACCURACIES = ("private_accuracy", "communication_accuracy", "oracle_accuracy")
-_NOT_DRAWN = (
-    "communication_accuracy_degree_weighted",
-    "validation_private_accuracy",
-    "validation_communication_accuracy",
-    "validation_score",
-)
+KIND_NAMES = dict(zip(KINDS, ("Private", "Communication", "Oracle encoder"), strict=True))
+UNITS = {"misalignment": "residual, 0 is perfect"}
+_NOT_DRAWN = re.compile("validation_.*|.*_degree_weighted")
 
 
 def panels(runs: Sequence[RunDirectory]) -> list[tuple[str, tuple[str, ...]]]:
     """Return the panels to draw: a title, and the keys of the records that share its axes."""
-    first: list[tuple[str, tuple[str, ...]]] = (
-        [("Accuracy on test data", _ACCURACIES)]
-        if len(runs) == 1
-        else [(f"{NAMES[key]} accuracy (test)", (key,)) for key in _ACCURACIES]
-    )
+    first: list[tuple[str, tuple[str, ...]]] = []
+    for metric in metric_names(runs):
+        keys = tuple(f"{kind}_{metric}" for kind in KINDS)
+        if len(runs) == 1:
+            first.append((f"{_words(metric)} on test data", keys))
+        else:
+            first += [(f"{_name(key)} {_words(metric).lower()} (test)", (key,)) for key in keys]
+    drawn = {key for _, keys in first for key in keys}
     rest = dict.fromkeys(
         key
         for run in runs
         for record in run.records
         for key, value in record.items()
-        if isinstance(value, float) and key not in (*_ACCURACIES, *_NOT_DRAWN)
+        if isinstance(value, float) and key not in drawn and not _NOT_DRAWN.fullmatch(key)
     )
     return [
         (title, keys)
@@ -70,7 +68,7 @@ def curves(runs: Sequence[RunDirectory], keys: Sequence[str], over: Over) -> go.
             look = position if several else k
             name = run.label if several else _name(key)
             figure.add_scatter(
-                x=[_x(record, over) for record in drawn],
+                x=[x_value(record, over) for record in drawn],
                 y=[record[key] for record in drawn],
                 hovertext=[_describe_record(name, key, record) for record in drawn],
                 hoverinfo="text",
@@ -84,9 +82,9 @@ def curves(runs: Sequence[RunDirectory], keys: Sequence[str], over: Over) -> go.
         rangemode="tozero",
         **AXIS,
     )
-    figure.update_yaxes(**AXIS)
-    if all("accuracy" in key for key in keys):
-        figure.update_yaxes(range=_accuracy_axis(runs))
+    figure.update_yaxes(title=y_label(keys[0]), **AXIS)
+    if is_accuracy(runs) and kind_of(keys[0]):
+        figure.update_yaxes(range=accuracy_axis(runs))
     return figure
 
 
@@ -97,16 +95,32 @@ def _describe_record(name: str, key: str, record: Record) -> str:
     )
 
 
-def _accuracy_axis(runs: Sequence[RunDirectory]) -> list[float]:
+def accuracy_axis(runs: Sequence[RunDirectory]) -> list[float]:
     """Return one range for all accuracies, so that panels are comparable."""
-    values = finite(r.get(key) for run in runs for r in run.records for key in _ACCURACIES)
+    records = [record for run in runs for record in run.records]
+    agents = [agent for record in records for agent in record.get("agents", {}).values()]
+    values = finite(value_of(item, kind) for item in (*records, *agents) for kind in KINDS)
     lowest = min(values, default=0.0)
     return [max(-0.02, math.floor(lowest * 10) / 10 - 0.02), 1.02]
 
 
-def _x(record: Record, over: Over) -> float:
+def kind_of(key: str) -> str | None:
+    """Return whether a key is of a private, a communication or an oracle value."""
+    return next((kind for kind in KINDS if key.startswith(f"{kind}_")), None)
+
+
+def y_label(key: str) -> str:
+    kind = kind_of(key)
+    return _words(key.removeprefix(f"{kind}_") if kind else UNITS.get(key, key)).lower()
+
+
+def x_value(record: Record, over: Over) -> float:
     return float(record["epoch"]) if over == "epochs" else record.get("bytes_sent", 0) / 2**20
 
 
 def _name(key: str) -> str:
-    return NAMES.get(key, key.replace("_", " ").capitalize())
+    return KIND_NAMES.get(kind_of(key) or "") or NAMES.get(key) or _words(key)
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ").capitalize()

@@ -11,6 +11,7 @@ from plotly.colors import sample_colorscale
 
 from sheafed.report import style
 from sheafed.report.charts import colour_bar, empty_figure, finite, or_nan
+from sheafed.report.metric_values import metric_label, value_of
 from sheafed.report.run_reader import Record, RunDirectory
 from sheafed.report.style import FAINT, INK, escape, format_bytes, format_number, shorten
 
@@ -105,12 +106,12 @@ def graph_figure(
         marker={
             "size": 26 if named else 16,
             "line": {"width": 2, "color": INK},
-            "color": [or_nan(agent.get("private_accuracy")) for agent in run.agents.values()],
+            "color": [or_nan(value_of(agent, "private")) for agent in run.agents.values()],
             "colorscale": style.ACCURACY,
             "cmin": accuracies[0],
             "cmax": accuracies[1],
             "showscale": True,
-            "colorbar": colour_bar("agents: private accuracy", x=0.02, length=0.46),
+            "colorbar": colour_bar(f"agents: private {metric_label([run])}", x=0.02, length=0.46),
         },
     )
     hidden = {"visible": False, "fixedrange": True}
@@ -126,8 +127,8 @@ def _describe_link(run: RunDirectory, a: str, b: str, misalignment: float | None
         edge = run.edge(sender, receiver)
         text += (
             f"<br>{escape(sender)} → {escape(receiver)}: "
-            f"communication {format_number(edge.get('communication_accuracy'))}, "
-            f"oracle encoder {format_number(edge.get('oracle_accuracy'))}, "
+            f"communication {format_number(value_of(edge, 'communication'))}, "
+            f"oracle encoder {format_number(value_of(edge, 'oracle'))}, "
             f"{format_bytes(edge.get('bytes_sent'))}"
         )
     return text
@@ -135,8 +136,8 @@ def _describe_link(run: RunDirectory, a: str, b: str, misalignment: float | None
 
 def _describe_agent(name: str, agent: Record) -> str:
     text = (
-        f"<b>{escape(name)}</b><br>private {format_number(agent.get('private_accuracy'))}"
-        f"<br>communication {format_number(agent.get('communication_accuracy'))}"
+        f"<b>{escape(name)}</b><br>private {format_number(value_of(agent, 'private'))}"
+        f"<br>communication {format_number(value_of(agent, 'communication'))}"
     )
     if "dimension" in agent:
         text += f"<br>latent size {agent['dimension']}"

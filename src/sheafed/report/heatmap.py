@@ -1,4 +1,4 @@
-"""Accuracies by sender (rows) and receiver (columns) as a heat map."""
+"""Values of metrics by sender (rows) and receiver (columns) as a heat map."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from plotly.colors import sample_colorscale
 
 from sheafed.report import style
 from sheafed.report.charts import colour_bar, empty_figure, finite
+from sheafed.report.metric_values import KINDS, is_accuracy, metric_label, value_of
 from sheafed.report.run_reader import Record, RunDirectory
 from sheafed.report.style import INK, escape, format_bytes, format_number, shorten
 
@@ -19,13 +20,12 @@ QUANTITIES: tuple[Quantity, ...] = ("communication", "oracle", "gap")
 
 
 def accuracy_range(runs: Sequence[RunDirectory]) -> tuple[float, float]:
-    """Return one colour range for all accuracies of all runs, so that colours are comparable."""
-    values = [a.get("private_accuracy") for run in runs for a in run.agents.values()]
-    for run in runs:
-        values += [
-            e.get(key) for e in run.edges for key in ("communication_accuracy", "oracle_accuracy")
-        ]
-    lowest = min(finite(values), default=0.0)
+    """Return one colour range for all values of all runs, so that colours are comparable."""
+    items = [item for run in runs for item in (*run.agents.values(), *run.edges)]
+    values = finite(value_of(item, kind) for item in items for kind in KINDS)
+    lowest = min(values, default=0.0)
+    if not is_accuracy(runs):
+        return lowest, max([lowest, *values]) + 1e-9
     return math.floor(min(lowest, 0.9) * 10) / 10, 1.0
 
 
@@ -36,8 +36,8 @@ def gap_limit(runs: Iterable[RunDirectory]) -> float:
 
 
 def oracle_gap(edge: Mapping[str, Any]) -> float | None:
-    """Return oracle minus communication accuracy, if both are known."""
-    communication, oracle = edge.get("communication_accuracy"), edge.get("oracle_accuracy")
+    """Return oracle minus communication, if both are known."""
+    communication, oracle = value_of(edge, "communication"), value_of(edge, "oracle")
     return None if communication is None or oracle is None else oracle - communication
 
 
@@ -65,7 +65,7 @@ def heatmap(
     figure.update_layout(meta={"columns": len(names)})
     scale = style.DIVERGING if quantity == "gap" else style.ACCURACY
     low, high = (-gaps, gaps) if quantity == "gap" else accuracies
-    title = "oracle encoder − communication" if quantity == "gap" else "accuracy"  # noqa: RUF001
+    title = "oracle encoder − communication" if quantity == "gap" else metric_label([run])  # noqa: RUF001
     # Two layers, because a heat map has one text colour: black on pale cells, white on dark ones.
     for ink in ("#000000", "#ffffff"):
         layer = [
@@ -109,13 +109,13 @@ def _cell(
 ) -> tuple[float | None, str]:
     """Return the value and the hover text of a cell; nothing where there is no edge."""
     if sender == receiver:
-        value = None if quantity == "gap" else run.agents[sender].get("private_accuracy")
+        value = None if quantity == "gap" else value_of(run.agents[sender], "private")
         return (
             value,
             f"<b>{escape(sender)}</b>, its own test data<br>private {format_number(value)}",
         )
     edge = run.edge(sender, receiver)
-    value = oracle_gap(edge) if quantity == "gap" else edge.get(f"{quantity}_accuracy")
+    value = oracle_gap(edge) if quantity == "gap" else value_of(edge, quantity)
     return value, _describe_edge(edge)
 
 
@@ -124,8 +124,8 @@ def _describe_edge(edge: Record) -> str:
         return ""
     return (
         f"<b>{escape(edge['sender'])} → {escape(edge['receiver'])}</b>"
-        f"<br>communication {format_number(edge.get('communication_accuracy'))}"
-        f"<br>oracle encoder {format_number(edge.get('oracle_accuracy'))}"
+        f"<br>communication {format_number(value_of(edge, 'communication'))}"
+        f"<br>oracle encoder {format_number(value_of(edge, 'oracle'))}"
         f"<br>difference {format_number(oracle_gap(edge))}"
         f"<br>misalignment {format_number(edge.get('misalignment'))}"
         f"<br>sent {format_bytes(edge.get('bytes_sent'))}"

@@ -33,6 +33,7 @@ function draw() {
     Plotly.react(place, figure.data, figure.layout, {
       responsive: true,
       displaylogo: false,
+      displayModeBar: !figure.layout.meta?.small,
       modeBarButtons: [["toImage"]],
     });
   }

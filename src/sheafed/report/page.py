@@ -16,23 +16,33 @@ from plotly.offline import get_plotlyjs
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import ReportError
 from sheafed.report import style
-from sheafed.report.config_summary import config_differences, config_tables, describe_config
-from sheafed.report.curves import OVERS, curves, panels
+from sheafed.report.agent_curves import AGENT_KINDS, SHOWN_AGENTS, agent_curves
+from sheafed.report.config_summary import (
+    comparable_settings,
+    config_differences,
+    config_tables,
+    describe_config,
+)
+from sheafed.report.curves import KIND_NAMES, OVERS, curves, panels
 from sheafed.report.graph_figure import graph_figure, misalignment_limit
 from sheafed.report.heatmap import QUANTITIES, accuracy_range, gap_limit, heatmap
+from sheafed.report.metric_values import metric_label, metric_names
 from sheafed.report.run_reader import RunDirectory
 from sheafed.report.traffic import traffic_by_edge, traffic_by_round
+from sheafed.report.verdict import verdict
 
-METRICS = (
-    ("private_accuracy", "Private", "mean accuracy of agents on their own test data"),
-    ("communication_accuracy", "Communication", "mean accuracy on latents from neighbours"),
-    ("oracle_accuracy", "Oracle encoder", "receivers encode the inputs themselves; no bound"),
+FIGURES = (
     ("misalignment", "Misalignment", "mean residual of the edges on the pilots, 0 is perfect"),
     ("bytes_sent", "MiB sent", "by all agents, headers included"),
     ("epochs", "Epochs", "finished"),
     ("seconds", "Time", "in total"),
 )
 """Keys of a summary, with their headings and explanations."""
+KIND_MEANINGS = {
+    "private": "mean {} of agents on their own test data",
+    "communication": "mean {} on latents from neighbours",
+    "oracle": "receivers encode the inputs themselves; no bound",
+}
 
 
 def write_report(runs: Sequence[RunDirectory], path: str | Path) -> None:
@@ -75,11 +85,15 @@ def page(runs: Sequence[RunDirectory]) -> str:
         figures=_as_json(_figures(runs)),
         title=runs[0].label if len(runs) == 1 else f"{len(runs)} runs",
         runs=runs,
-        metrics=METRICS,
+        metrics=_headings(runs),
+        most_agents=min(SHOWN_AGENTS, max(len(run.agents) for run in runs)),
+        agent_kinds=[KIND_NAMES[kind] for kind in AGENT_KINDS],
+        metric_label=metric_label(runs),
+        verdict=verdict,
         panels=[title for title, _ in panels(runs)],
         describe_config=describe_config,
         config_tables=config_tables,
-        differences=config_differences([run.config or {} for run in runs]),
+        differences=config_differences(comparable_settings(runs)),
     )
 
 
@@ -96,9 +110,24 @@ def _figures(runs: Sequence[RunDirectory]) -> dict[str, go.Figure]:
             figures[f"edges/{k}"] = traffic_by_edge(run.ledger)
             figures[f"rounds/{k}"] = traffic_by_round(run.ledger)
     for over in OVERS:
+        for k, run in enumerate(runs):
+            for j, small in enumerate(agent_curves(run, over)):
+                figures[f"agent/{k}/{over}/{j}"] = small
         for k, (_, keys) in enumerate(panels(runs)):
             figures[f"curve/{over}/{k}"] = curves(runs, keys, over)
     return figures
+
+
+def _headings(runs: Sequence[RunDirectory]) -> list[tuple[str, str, str]]:
+    """Return the keys of summaries to show, with headings and explanations."""
+    metrics = metric_names(runs)
+    found = []
+    for metric in metrics:
+        name = metric.replace("_", " ")
+        for kind, meaning in KIND_MEANINGS.items():
+            heading = KIND_NAMES[kind] if len(metrics) == 1 else f"{KIND_NAMES[kind]}, {name}"
+            found.append((f"{kind}_{metric}", heading, meaning.format(name)))
+    return [*found, *FIGURES]
 
 
 def _as_json(figures: dict[str, go.Figure]) -> str:

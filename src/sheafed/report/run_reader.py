@@ -36,6 +36,12 @@ class RunDirectory:
     """Reservations about the numbers, for the reader."""
 
     @property
+    def settings(self) -> Record:
+        """The config, or what the summary says of a run that was started from Python."""
+        found: Record = self.config or self.summary.get("settings") or {}
+        return found
+
+    @property
     def links(self) -> list[tuple[str, str]]:
         """The undirected edges, sorted."""
         return sorted({_link(edge["sender"], edge["receiver"]) for edge in self.edges})

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sheafed.errors import InputError
 from sheafed.evaluation.result import Evaluation
+from sheafed.training.overview import history_as_text
+from sheafed.training.plots import plot_history
 from sheafed.transport import Ledger
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 Totals = dict[str, list[float]]
@@ -44,7 +49,7 @@ class Schedule:
         return rounds % (self.checkpoint_every or self.rounds_per_epoch) == 0
 
 
-@dataclass
+@dataclass(repr=False)
 class RunHistory:
     """What a training has produced so far; free of models and data."""
 
@@ -78,6 +83,18 @@ class RunHistory:
         """The record with the best validation score; None if agents have no validation data."""
         scored = [record for record in self.records if record.get("validation_score") is not None]
         return max(scored, key=lambda record: record["validation_score"], default=None)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: the curves of private, communication and oracle values over
+        epochs, and a heat map of the last evaluation by sender and receiver.
+
+        It belongs to no `pyplot` window: a notebook shows it as the value of a cell, and
+        `figure.savefig(path)` writes it to a file.
+        """
+        return plot_history(self)
+
+    def __repr__(self) -> str:
+        return history_as_text(self)
 
     def check_length(self) -> None:
         """Raise if more rounds are done than the whole training is to have."""

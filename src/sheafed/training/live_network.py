@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import torch
@@ -25,13 +25,20 @@ from sheafed.training import membership
 from sheafed.training.history import RunHistory
 from sheafed.training.metadata import AgentMetadata
 from sheafed.training.multi_hop import find_path, path_link
+from sheafed.training.overview import network_as_html, network_as_text
 from sheafed.training.process_group import ProcessGroup
 from sheafed.transport import Barrier, Transport, WaitPolicy
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass
+
+@dataclass(repr=False)
 class Network:
-    """Agents on a graph with the maps between them, during training and after it."""
+    """Agents on a graph with the maps between them, during training and after it.
+
+    Its `repr`, and what a notebook shows of it, is a table of the agents with the latest values.
+    """
 
     nodes: dict[str, Node]
     """The nodes of the agents in this process."""
@@ -171,6 +178,16 @@ class Network:
         falls, if it does.
         """
         return membership.leave(self, name)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure; see `RunHistory.plot`."""
+        return self.history.plot()
+
+    def __repr__(self) -> str:
+        return network_as_text(self)
+
+    def _repr_html_(self) -> str:
+        return network_as_html(self)
 
     @property
     def _last_round(self) -> int:

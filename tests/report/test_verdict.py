@@ -1,0 +1,97 @@
+"""The sentence above a report."""
+
+import pytest
+
+from sheafed.report.run_reader import RunDirectory
+from sheafed.report.verdict import advice, verdict, worst_edge
+
+DISTILLED = {"name": "sheaf-frl", "distillation": {"weight": 1.0}}
+PLAIN = {"name": "sheaf-frl", "distillation": None}
+
+
+def run(
+    private=0.9,
+    communication=0.8,
+    oracle=0.85,
+    *,
+    method=PLAIN,
+    metric="accuracy",
+    pilots=500,
+    **more,
+):
+    summary = {
+        f"private_{metric}": private,
+        f"communication_{metric}": communication,
+        f"oracle_{metric}": oracle,
+        "settings": {"method": method, "pilots": {"samples": pilots}},
+        **more,
+    }
+    edges = [
+        {"sender": "ada", "receiver": "bo", f"communication_{metric}": 0.9},
+        {"sender": "bo", "receiver": "ada", f"communication_{metric}": 0.7},
+        {"sender": "cy", "receiver": "ada", f"communication_{metric}": None},
+    ]
+    agents = {"ada": {"dimension": 64}, "bo": {"dimension": 16}}
+    return RunDirectory("r", True, summary, [], agents, edges)
+
+
+def test_the_whole_sentence():
+    assert verdict(run()) == (
+        "Communication reaches accuracy 0.800, 0.100 below private and 0.050 below the oracle "
+        "encoder; the worst pair is bo → ada (0.700); latents lose on their way: try "
+        "distillation, more pilots or more epochs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.9, 0.95, 0.9), "0.050 above private and 0.050 above the oracle encoder"),
+        ((0.9, 0.9, None), "equal to private;"),
+        ((None, 0.9, 0.9), "accuracy 0.900, equal to the oracle encoder;"),
+        ((None, 0.9, float("nan")), "accuracy 0.900;"),
+    ],
+)
+def test_the_references(values, said):
+    assert said in verdict(run(*values))
+
+
+def test_nothing_communicated():
+    assert verdict(run(communication=None)) is None
+    assert verdict(RunDirectory("r", False, {}, [], {}, [])) is None
+
+
+def test_an_unfinished_run_has_no_worst_pair():
+    unfinished = RunDirectory("r", False, run().summary, [], {}, [{"sender": "a", "receiver": "b"}])
+    assert worst_edge(unfinished) is None
+    assert "worst" not in verdict(unfinished)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oracle": 0.9, "pilots": 40}, "latents lose on their way: try at least 64 pilots"),
+        ({"oracle": 0.9, "method": DISTILLED}, "try more pilots or more epochs"),
+        ({"oracle": 0.9, "method": {"name": "comfed"}}, "try Sheaf-FRL with distillation, more"),
+        ({"oracle": 0.9, "method": {}}, "try more pilots or more epochs"),
+        ({"oracle": 0.8}, "heads know their neighbours' data too little: try distillation, pilots"),
+        ({"oracle": 0.8, "method": DISTILLED}, "too little: try pilots of all classes or"),
+        ({"oracle": 0.81, "private": 0.81}, "nothing notable is lost on the edges"),
+        ({"oracle": None, "private": None}, "nothing notable is lost on the edges"),
+    ],
+)
+def test_what_to_try(given, said):
+    assert said in advice(run(**given))
+
+
+def test_an_error_is_worse_where_it_is_greater():
+    directions = {"metrics": {"mse": {"greater_is_better": False}}}
+    regression = run(0.2, 0.5, 0.2, metric="mse", **directions)
+    assert worst_edge(regression)["receiver"] == "bo"
+    assert verdict(regression) == (
+        "Communication reaches mse 0.500, 0.300 above private and 0.300 above the oracle encoder; "
+        "the worst pair is ada → bo (0.900); latents lose on their way: try more pilots or more "
+        "epochs."
+    )
+    better = run(0.5, 0.2, 0.5, metric="mse", **directions)
+    assert advice(better) == "nothing notable is lost on the edges"
