@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from sheafed.agents.agent import Agent
 from sheafed.alignment import Alignment, AlignmentReport, align
+from sheafed.config.loading import load
 from sheafed.methods import Distillation, MapPolicy, NonCooperative, SheafFRL
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf
@@ -23,5 +24,6 @@ __all__ = [
     "RunHistory",
     "SheafFRL",
     "align",
+    "load",
     "train",
 ]

@@ -136,6 +136,10 @@ class CheckpointError(SheafedError):
     """A checkpoint cannot be written, or a file is not a valid one."""
 
 
+class NetworkMismatchError(CheckpointError):
+    """A network in a file is not one of the agents, pilots or method that were given."""
+
+
 class DataError(SheafedError):
     """A data set cannot be loaded by its name."""
 
@@ -174,6 +178,10 @@ class DisconnectedWarning(SheafedWarning):
 
 class MissingPilotsWarning(SheafedWarning):
     """Agents have too few pilots in common for a map; their edge was left out."""
+
+
+class UncheckedEncoderWarning(SheafedWarning):
+    """Nothing tells whether an encoder is the one that a network was trained with."""
 
 
 class UndeterminedMapWarning(SheafedWarning):

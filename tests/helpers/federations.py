@@ -182,3 +182,8 @@ def weights(run: Network) -> dict[str, Tensor]:
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Compare bit by bit."""
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def normal_latents(dimension: int) -> Tensor:
+    """Return latents of any agent with this latent size."""
+    return torch.randn(9, dimension, generator=torch.Generator().manual_seed(5))

@@ -88,9 +88,10 @@ def test_the_report_shows_them(whole: Path) -> None:
 
 
 def test_weights_on_disk(whole: Path) -> None:
-    weights = load_checkpoint(whole / "last.safetensors")
-    assert weights["ada"]["head"] is None
-    assert weights["cyd"] == {"encoder": {}, "head": None}
+    saved = load_checkpoint(whole / "last.safetensors")["agents"]
+    assert saved["ada"]["agent"]["head"] is None
+    assert saved["cyd"]["agent"]["encoder"] == {}
+    assert saved["cyd"]["agent"]["head"] is None
 
 
 @pytest.mark.parametrize(("case", "cyd"), [("distillation", "pca"), ("alone", "network")])

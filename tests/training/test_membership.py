@@ -463,7 +463,8 @@ def test_agents_left_without_neighbours_are_named() -> None:
 def test_the_directory_of_a_run_follows(case: str, tmp_path: Path) -> None:
     run = start(case, tmp_path)
     run.join(newcomer(), ["ada"], epochs=1)
-    assert sorted(load_checkpoint(tmp_path / "last.safetensors")) == ["ada", "bob", "cyd", "n"]
+    saved = load_checkpoint(tmp_path / "last.safetensors")
+    assert sorted(saved["agents"]) == ["ada", "bob", "cyd", "n"]
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == len(run.history.records) == 6
     run.leave("cyd")
     edges = [("ada", "bob"), ("ada", "n")]

@@ -194,12 +194,12 @@ def test_best_is_by_validation_score(tmp_path: Path) -> None:
     assert run.history.last["epoch"] == 9
     for file, epoch in (("best", best), ("last", 9)):
         tree = load_checkpoint(tmp_path / f"{file}.safetensors")
-        assert sorted(tree) == ["a", "b"]
+        assert sorted(tree["agents"]) == ["a", "b"]
         held = {
             f"{name} {part} {key}": value
-            for name, parts in tree.items()
-            for part, module in parts.items()
-            for key, value in module.items()
+            for name, saved in tree["agents"].items()
+            for part in ("encoder", "head")
+            for key, value in saved["agent"][part].items()
         }
         assert held.keys() == kept[epoch].keys()
         assert all(torch.equal(held[key], kept[epoch][key]) for key in held)
@@ -230,8 +230,8 @@ def test_weights_of_an_agent_without_a_head(tmp_path: Path) -> None:
     agent = simple_agent("a", head=None, objective=lambda a, b: a.encode(b.inputs).square().mean())
     train([agent], [], NonCooperative(), pilots(), epochs=1, out=tmp_path)
     tree = load_checkpoint(tmp_path / "last.safetensors")
-    assert tree["a"]["head"] is None
-    assert torch.equal(tree["a"]["encoder"]["weight"], agent.encoder.weight)
+    assert tree["agents"]["a"]["agent"]["head"] is None
+    assert torch.equal(tree["agents"]["a"]["agent"]["encoder"]["weight"], agent.encoder.weight)
     assert not (tmp_path / "best.safetensors").exists()
 
 

@@ -288,6 +288,12 @@ class Agent:
             "head": None if self.head is None else dict(self.head.state_dict()),
         }
 
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Take what `weights` returned, and nothing else."""
+        self.encoder.load_state_dict(state["encoder"])
+        if self.head is not None:
+            self.head.load_state_dict(state["head"])
+
     def state(self) -> dict[str, Any]:
         """Return everything that changes in training."""
         return {
@@ -303,9 +309,7 @@ class Agent:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, after `reset_rng` with the same seed."""
-        self.encoder.load_state_dict(state["encoder"])
-        if self.head is not None:
-            self.head.load_state_dict(state["head"])
+        self.load_weights(state)
         if isinstance(self.objective, nn.Module):
             self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -23,15 +23,7 @@ from sheafed.agents.objectives import (
 )
 from sheafed.config.agent_presets import family
 from sheafed.config.custom_method import CustomMethod
-from sheafed.methods import (
-    ComFed,
-    FedMuscle,
-    FedProto,
-    Method,
-    NonCooperative,
-    SheafFMTL,
-    SheafFRL,
-)
+from sheafed.methods import Method, SheafFRL, method_table
 from sheafed.options import (
     Count,
     Fraction,
@@ -44,7 +36,7 @@ from sheafed.options import (
     tag_of,
 )
 
-METHODS = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed, CustomMethod)
+METHODS = (*method_table.METHODS, CustomMethod)
 """What `method.name` can choose."""
 OBJECTIVES = (
     CrossEntropyOptions,

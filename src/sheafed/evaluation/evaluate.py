@@ -27,6 +27,7 @@ from sheafed.evaluation.peer_evaluator import (
 )
 from sheafed.evaluation.result import Evaluation, merge
 from sheafed.methods.node import Node
+from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.tensor_tree import same_tensors
 from sheafed.transport import Barrier, LocalTransport, Message, WaitPolicy
 
@@ -138,5 +139,8 @@ def _as_seen_by(receiver: Node, sender: Node, split: Split) -> Samples | None:
 
 
 def _same_modality(one: Node, other: Node) -> bool:
-    """Return whether the pilots of two agents are the same inputs."""
+    """Return whether the pilots of two agents are the same inputs, as far as that is known."""
+    pilots = one.context.pilots
+    if isinstance(pilots, AbsentPilots):
+        return bool(pilots.shared)
     return same_tensors(*(node.context.pilots.of(node.name) for node in (one, other)))

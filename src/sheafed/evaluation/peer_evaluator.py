@@ -214,9 +214,9 @@ def judge(sender: Node, outputs: Tensor, targets: Tensor, *, reader: str) -> flo
         return None
 
 
-def evaluation_pilots(total: int) -> Tensor:
+def evaluation_pilots(total: int, most: int = EVALUATION_PILOTS) -> Tensor:
     """Return the indices of the pilots to measure on, evenly spread over all."""
-    count = min(total, EVALUATION_PILOTS)
+    count = min(total, most)
     return torch.linspace(0, total - 1, count, dtype=torch.float64).round().long()
 
 

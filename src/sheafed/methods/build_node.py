@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sheafed.agents.agent import Agent
 from sheafed.errors import ShapeError
 from sheafed.methods.node import Method, Node, NodeContext
+from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import derive
 from sheafed.tensor_tree import structure
@@ -36,14 +37,8 @@ def build_node(
         secret: a seed that only this agent knows; derived from the shared one by default, which
             is as repeatable as a run in one process and no secret.
     """
-    given = structure(pilots.of(agent.name))
-    if given != agent.input_structure:
-        raise ShapeError(
-            f"agent {agent.name!r}: its pilots are {given}, its training inputs "
-            f"{agent.input_structure}; they must have the same parts. A mapping from agents to "
-            "pilots needs the agents' names as keys, and PilotSet(inputs, shared=True) are inputs "
-            "of several parts that all agents share"
-        )
+    if not isinstance(pilots, AbsentPilots):
+        _check_parts(agent, structure(pilots.of(agent.name)))
     agent.reset_rng(seed)
     return method.node(
         NodeContext(
@@ -56,3 +51,14 @@ def build_node(
             homogeneous=homogeneous,
         )
     )
+
+
+def _check_parts(agent: Agent, given: str) -> None:
+    """Raise unless pilots have the parts that an agent's training inputs have."""
+    if given != agent.input_structure:
+        raise ShapeError(
+            f"agent {agent.name!r}: its pilots are {given}, its training inputs "
+            f"{agent.input_structure}; they must have the same parts. A mapping from agents to "
+            "pilots needs the agents' names as keys, and PilotSet(inputs, shared=True) are inputs "
+            "of several parts that all agents share"
+        )

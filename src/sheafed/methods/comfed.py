@@ -178,7 +178,7 @@ class ComFedNode(Node):
         self.optimizer.step()
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {
+        return {  # of whitening and endpoints there is nothing but the projection
             "projection": self.projection.detach().clone(),
             "optimizer": self.optimizer.state_dict(),
             "prototypes": self.prototypes.state(),
@@ -186,7 +186,6 @@ class ComFedNode(Node):
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
-        super().load_state(state)
         self.projection.copy_(state["projection"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.prototypes.load_state(state["prototypes"])

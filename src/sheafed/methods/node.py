@@ -16,7 +16,7 @@ from sheafed.agents.agent import Agent
 from sheafed.channels import Channel
 from sheafed.errors import MessageError
 from sheafed.graphs import Edge, orient_pair
-from sheafed.methods.endpoints import EdgeEndpoint
+from sheafed.methods.endpoints import EdgeEndpoint, endpoint_state, load_endpoint_state
 from sheafed.methods.local_loss import local_loss
 from sheafed.methods.pilot_encoder import PilotEncoder
 from sheafed.methods.whitening import WhiteningLayer
@@ -98,7 +98,7 @@ class Node(ABC):
         """The sizes that every neighbour has announced."""
         self.rejected: Counter[str] = Counter()
         """How many messages failed each check."""
-        self.pilot_latents = PilotEncoder(self.agent, context.pilots.of(self.name))
+        self.pilot_latents = PilotEncoder(self.agent, context.pilots)
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
@@ -193,11 +193,20 @@ class Node(ABC):
     # State
 
     def state(self) -> dict[str, Any]:
-        """Return everything that changes in training, beside the agent's own state."""
-        return {}
+        """Return everything that changes in training, beside the agent's own state.
+
+        Whitening and endpoints are what `send` and `classify` need of a network in a file.
+        """
+        return {
+            "whitening": dict(self.whitening.state_dict()),
+            "endpoints": {j: endpoint_state(endpoint) for j, endpoint in self.endpoints.items()},
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state` returned, after the handshake."""
+        self.whitening.load_state_dict(state["whitening"])
+        for j, endpoint in self.endpoints.items():
+            load_endpoint_state(endpoint, state["endpoints"][j])
 
     # Helpers
 

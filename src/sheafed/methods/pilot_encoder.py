@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
 from sheafed.errors import NonFiniteError
+from sheafed.pilots.pilot_set import PilotSet
 from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_length
 
 
@@ -15,17 +16,17 @@ class PilotEncoder:
 
     Args:
         agent: a frozen one encodes its pilots only once.
-        inputs: all pilots as the agent sees them.
+        pilots: those of the network.
     """
 
-    def __init__(self, agent: Agent, inputs: TensorTree) -> None:
+    def __init__(self, agent: Agent, pilots: PilotSet) -> None:
         self._agent = agent
-        self._inputs = inputs
+        self._pilots = pilots
         self._frozen: Tensor | None = None
 
     def __call__(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
         """Return the latents `(K, d)` of all pilots or of some; errors name the round."""
-        inputs = self._inputs
+        inputs = self._pilots.of(self._agent.name)
         if not self._agent.frozen:
             chosen = inputs if indices is None else select_rows(inputs, indices)
             return encode_pilots(self._agent, chosen, round)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -89,6 +89,13 @@ class PostHocNode(DynamicNode):
             endpoint = self.endpoints[j]
             endpoint.fit(endpoint.cross(self._white, message.tensors["latents"]), round)
         self._white = None
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"shrinkage": self.zca.shrinkage}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.zca.shrinkage = state["shrinkage"]
 
     def _fit_whitening(self, pilots: Tensor) -> None:
         private = self.source == "private"

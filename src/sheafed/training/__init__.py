@@ -14,6 +14,7 @@ from sheafed.training.callbacks import (
 from sheafed.training.cluster import Cluster
 from sheafed.training.history import Record, RunHistory, Schedule
 from sheafed.training.live_network import Network
+from sheafed.training.loading import load_network
 from sheafed.training.summary import summarise
 from sheafed.training.train import train
 
@@ -31,6 +32,7 @@ __all__ = [
     "Schedule",
     "TensorBoard",
     "WandB",
+    "load_network",
     "multi_hop",
     "summarise",
     "train",

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
+from sheafed.alignment.arrays import Array, ArrayT
 from sheafed.errors import InputError
 from sheafed.evaluation import Evaluation, Split, evaluate, oracle_values
 from sheafed.evaluation.result import merge
@@ -21,12 +24,15 @@ from sheafed.methods.node import Method, Node
 from sheafed.methods.sheaf_frl.compressed_endpoints import CompressedEndpoint
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf
-from sheafed.training import membership
+from sheafed.training import deployment, inference, membership
+from sheafed.training.callbacks import Callback
+from sheafed.training.further_training import train_on
 from sheafed.training.history import RunHistory
 from sheafed.training.metadata import AgentMetadata
-from sheafed.training.multi_hop import find_path, path_link
+from sheafed.training.network_file import write_results
 from sheafed.training.overview import network_as_html, network_as_text
 from sheafed.training.process_group import ProcessGroup
+from sheafed.training.run_to_end import check_new_directory
 from sheafed.transport import Barrier, Transport, WaitPolicy
 
 if TYPE_CHECKING:
@@ -50,7 +56,9 @@ class Network:
     history: RunHistory
     group: ProcessGroup
     out: Path | None = None
-    """The run directory."""
+    """The run directory; None for a network that was loaded, so that nothing there changes."""
+    difference: str | None = None
+    """In what the agents of a loaded network differ from the run's, so that it cannot train on."""
 
     @property
     def agents(self) -> dict[str, Agent]:
@@ -91,20 +99,54 @@ class Network:
                 rotations.setdefault(edge, torch.eye(len(v)).to(v))
         return NetworkSheaf(self.graph, dims, maps, rotations or None)
 
-    @torch.no_grad()
+    def encode(self, inputs: Any, agent: str) -> Any:
+        """Return an agent's latents `(n, d)` of inputs, in evaluation mode.
+
+        Inputs are as in the data of the agent; latents of a NumPy array are a NumPy array.
+        """
+        return inference.encode(self.nodes, inputs, agent)
+
     def send(
-        self, latents: Tensor, sender: str, receiver: str, path: Sequence[str] | None = None
-    ) -> Tensor:
+        self, latents: ArrayT, sender: str, receiver: str, path: Sequence[str] | None = None
+    ) -> ArrayT:
         """Return the sender's latents `(n, d)` as the receiver's head reads them, `(n, d')`.
 
         Neighbours communicate directly, other agents along the path of least expected loss (see
-        `sheafed.sheaf.routing`), and all along a path that is given.
+        `sheafed.sheaf.routing`), and all along a path that is given. The result is of the kind,
+        NumPy or torch, and precision of the latents.
         """
-        self._check_all_nodes_here()
-        way = list(find_path(self.nodes, sender, receiver) if path is None else path)
-        if not way or (way[0], way[-1]) != (sender, receiver):
-            raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")
-        return path_link(self.nodes, way)(latents)
+        return inference.send(self.nodes, latents, self._path(sender, receiver, path))
+
+    def outputs(
+        self, latents: ArrayT, sender: str, receiver: str, path: Sequence[str] | None = None
+    ) -> ArrayT:
+        """Return what the receiver's head makes of the sender's latents, e.g. `(n, classes)`."""
+        return inference.outputs(self.nodes, latents, self._path(sender, receiver, path))
+
+    def classify(
+        self, latents: Array, sender: str, receiver: str, path: Sequence[str] | None = None
+    ) -> Tensor | NDArray[np.int64]:
+        """Return the classes `(n,)` that the receiver gives the sender's latents.
+
+        They are the numbers of the largest outputs, and `network.agents[receiver].classes` has
+        their names, if they were given. An agent may classify its own latents.
+        """
+        return inference.classify(self.nodes, latents, self._path(sender, receiver, path))
+
+    def link(self, sender: str, receiver: str, path: Sequence[str] | None = None) -> nn.Linear:
+        """Return what `send` does as one layer, from the sender's latents to the receiver's.
+
+        Whitening, maps and colouring are affine; they are folded in double precision. A noisy
+        channel is left out: where the layer is deployed, the link has its own.
+        """
+        return deployment.link_layer(self.nodes, self._path(sender, receiver, path))
+
+    def pipeline(self, sender: str, receiver: str, path: Sequence[str] | None = None) -> nn.Module:
+        """Return the sender's encoder, the link and the receiver's head as one module.
+
+        It has copies on the CPU, in evaluation mode and without gradients.
+        """
+        return deployment.pipeline(self.nodes, self._path(sender, receiver, path))
 
     def evaluate(self, split: Split = "test", oracle: bool = True) -> Evaluation:
         """Evaluate all agents on their own and their neighbours' data.
@@ -138,6 +180,56 @@ class Network:
     def new_transport(self) -> Transport:
         """Return a transport between the agents, with a ledger of its own."""
         return self.group.transport(self.placement, self.graph)
+
+    def train(
+        self,
+        *,
+        epochs: int,
+        out: str | Path | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: bool = True,
+        evaluate_every: int = 1,
+        checkpoint_every: int | None = None,
+        oracle: bool = True,
+    ) -> None:
+        """Train on for some more epochs, with the weights, optimisers and maps of now.
+
+        The result is that of one longer training, to the bit.
+
+        Args:
+            epochs: how many more.
+            out: a new directory for the run from here on. By default the network's own; a network
+                that was loaded has none, and then nothing is written.
+            callbacks: see `sheafed.training.Callback`.
+            progress: show a progress bar, in terminals and notebooks.
+            evaluate_every: epochs between evaluations; the last epoch is always evaluated.
+            checkpoint_every: rounds between checkpoints, an epoch by default.
+            oracle: also measure oracle accuracy.
+        """
+        self._check_all_nodes_here()
+        train_on(
+            self,
+            epochs=epochs,
+            out=out,
+            callbacks=callbacks,
+            progress=progress,
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+            oracle=oracle,
+        )
+
+    def save(self, out: str | Path) -> None:
+        """Write the network to a new directory, from which `sheafed.load` reads it."""
+        self._check_all_nodes_here()
+        kinds = {type(e).__name__ for node in self.nodes.values() for e in node.endpoints.values()}
+        if len(kinds) > 1:
+            raise InputError(
+                f"edges of two protocols ({', '.join(sorted(kinds))}) cannot be written: an agent "
+                "of another latent size has joined; train all agents together, or with "
+                "privacy='strict', which has one protocol for both"
+            )
+        check_new_directory(Path(out), self.group)
+        write_results(self, Path(out))
 
     def join(
         self,
@@ -192,6 +284,10 @@ class Network:
     @property
     def _last_round(self) -> int:
         return max(0, self.history.rounds - 1)
+
+    def _path(self, sender: str, receiver: str, given: Sequence[str] | None) -> list[str]:
+        self._check_all_nodes_here()
+        return inference.choose_path(self.nodes, sender, receiver, given)
 
     def _check_all_nodes_here(self) -> None:
         elsewhere = sorted(set(self.metadata) - set(self.nodes))

@@ -27,8 +27,9 @@ from sheafed.training.membership_checks import (
     warn_if_disconnected,
 )
 from sheafed.training.metadata import agent_metadata
+from sheafed.training.network_file import save_network, write_results
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
-from sheafed.training.run_checkpoint import save, save_weights, write_results
+from sheafed.training.run_checkpoint import save
 from sheafed.training.scores import metric_signs
 from sheafed.training.single_round import Log, average, run_round
 from sheafed.training.summary import measure
@@ -54,6 +55,8 @@ def join(
     began = time.monotonic()
     nodes = check_membership(network)
     check_newcomer(network, agent, neighbours)
+    for name in nodes:
+        network.pilots.of(name)  # raises if the network was loaded without pilots
     if not isinstance(epochs, int) or epochs < 0:
         raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
     if others not in get_args(Others):
@@ -259,7 +262,7 @@ def _record(network: Network, joined: str, totals: Totals, oracle: bool) -> None
     if network.out is not None:
         append_record(network.out / METRICS, record)
         if network.history.best is record:
-            save_weights(network, network.out / BEST)
+            save_network(network, network.out / BEST)
 
 
 def _write(network: Network) -> None:

@@ -66,8 +66,8 @@ def mismatches(nodes: Mapping[str, Node]) -> dict[Edge, float]:
     hidden = sorted(name for name, node in nodes.items() if not node.shows_pilots)
     if hidden:
         raise InputError(
-            f"agents {hidden} add noise to their pilots, so the loss of a hop cannot be measured; "
-            "give a path"
+            f"agents {hidden} add noise to their pilots, or were loaded without them; the loss of "
+            "a hop cannot be measured: give a path"
         )
     white = {
         name: node.white_pilots(evaluation_pilots(node.context.pilots.total))

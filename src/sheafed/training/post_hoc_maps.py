@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
@@ -38,13 +39,14 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     own by which agents understand each other best on validation data; with the method's own if they
     have none, or if nothing can be measured there.
     `as-in-paper`: classical ZCA fitted on private training data, with the least shrinkage. Methods
-    that learn their maps in training have neither. Nodes get back their settings, and the ledger
-    does not count what this sends.
+    that learn their maps in training have neither. Nodes get back their settings
+    and the maps that were evaluated, and the ledger does not count what this sends.
     """
     nodes = [node for node in network.nodes.values() if isinstance(node, PostHocNode)]
     if not any(network.group.gather(bool(nodes))):
         return {}
     kept = [(node.source, node.shrinkage) for node in nodes]
+    fitted = [deepcopy(PostHocNode.state(node)) for node in nodes]
     sent, rounds = policy.transport.ledger.state(), count(network.history.rounds)
 
     def fit(settings: Sequence[tuple[Source, Shrinkage]]) -> None:
@@ -75,7 +77,9 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     columns = {"fair": figures() | choice}
     fit([("private", "least")] * len(nodes))
     columns["as-in-paper"] = figures()
-    fit(kept)
+    for node, settings, maps in zip(nodes, kept, fitted, strict=True):
+        node.source, node.shrinkage = settings
+        PostHocNode.load_state(node, maps)
     policy.transport.ledger.restore(sent)
     return columns
 

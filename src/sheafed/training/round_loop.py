@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sheafed.checkpointing.run_directory import BEST
 from sheafed.training.callbacks import Callback
 from sheafed.training.history import Totals
-from sheafed.training.live_network import Network
+from sheafed.training.network_file import save_network
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
-from sheafed.training.run_checkpoint import save_weights
 from sheafed.training.single_round import Logs, average, run_round
 from sheafed.training.summary import measure
 from sheafed.transport import WaitPolicy
+
+if TYPE_CHECKING:
+    from sheafed.training.live_network import Network
 
 
 class Trainer:
@@ -87,7 +90,7 @@ class Trainer:
         votes = [observer.on_evaluation(network, record) for observer in self._observers]
         history.stopped = any(network.group.gather(any(votes)))
         if network.out is not None and history.best is record:
-            save_weights(network, network.out / BEST)
+            save_network(network, network.out / BEST)
 
     def _checkpoint(self) -> None:
         self._gather_logs()

@@ -8,19 +8,17 @@ the previous checkpoint whole. Both kinds can be resumed in one process or many.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafed.atomic_io import file_name, write_atomically
+from sheafed.atomic_io import file_name
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
-from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, SUMMARY
+from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import CheckpointError
 from sheafed.training.history import Totals
 from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
-from sheafed.training.summary import summarise
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -33,7 +31,7 @@ def save(network: Network, totals: Mapping[str, Sequence[float]]) -> None:
     out, group, rounds = network.out, network.group, network.history.rounds
     if out is None:
         return
-    state = {"identity": _identity(network), **network.history.state(totals)}
+    state = {"identity": identity(network), **network.history.state(totals)}
     if group.single:
         state["agents"] = {name: node.agent.state() for name, node in network.nodes.items()}
         state["nodes"] = {name: node.state() for name, node in network.nodes.items()}
@@ -41,7 +39,7 @@ def save(network: Network, totals: Mapping[str, Sequence[float]]) -> None:
         state["parts"] = f"{PARTS}{rounds}"
         for name, node in network.nodes.items():
             part = {"rounds": rounds, "agent": node.agent.state(), "node": node.state()}
-            save_checkpoint(_file(out / state["parts"], name), part)
+            save_checkpoint(agent_file(out / state["parts"], name), part)
         group.gather(None)  # all parts are written
     if group.rank == 0:
         save_checkpoint(out / CHECKPOINT, state)
@@ -57,7 +55,7 @@ def restore(network: Network, out: Path) -> Totals:
     totals: Totals = {}
     if path.exists():
         state = load_checkpoint(path)
-        check_identity(path, state, _identity(network))
+        check_identity(path, state, identity(network))
         totals = network.history.load_state(state)
         for name, node in network.nodes.items():
             load_states(path, node, *_part(path, state, name))
@@ -70,33 +68,11 @@ def restore(network: Network, out: Path) -> Totals:
     return totals
 
 
-def save_weights(network: Network, path: Path) -> None:
-    """Write the weights of all agents to one file."""
-    parts, group = path.with_suffix(".parts"), network.group
-    if group.single:
-        save_checkpoint(path, {name: agent.weights() for name, agent in network.agents.items()})
-        return
-    for name, agent in network.agents.items():
-        save_checkpoint(_file(parts, name), agent.weights())
-    group.gather(None)  # all parts are written
-    if group.rank == 0:
-        whole = {name: load_checkpoint(_file(parts, name)) for name in network.metadata}
-        save_checkpoint(path, whole)
-        shutil.rmtree(parts)
-
-
-def write_results(network: Network, out: Path) -> None:
-    """Write the weights that the agents have now, and the summary."""
-    save_weights(network, out / LAST)
-    if network.group.rank == 0:
-        write_atomically(out / SUMMARY, json.dumps(summarise(network), indent=2).encode())
-
-
 def _part(path: Path, state: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """Return the states of an agent and of its node, from either kind of checkpoint."""
     if "parts" not in state:
         return state["agents"].get(name), state["nodes"].get(name)
-    file = _file(path.parent / state["parts"], name)
+    file = agent_file(path.parent / state["parts"], name)
     part = load_checkpoint(file)
     if part.get("rounds") != state["rounds"]:
         raise CheckpointError(
@@ -114,12 +90,13 @@ def _remove_parts(out: Path, rounds: int, keep: str | None) -> None:
             shutil.rmtree(directory)
 
 
-def _file(directory: Path, name: str) -> Path:
+def agent_file(directory: Path, name: str) -> Path:
     return directory / f"{file_name(name)}.safetensors"
 
 
-def _identity(network: Network) -> dict[str, Any]:
-    identity: dict[str, Any] = {
+def identity(network: Network) -> dict[str, Any]:
+    """Return what makes a training the one that it is, by its name in an error."""
+    found: dict[str, Any] = {
         "method": describe(network.method),
         "seed": network.history.seed,
         "rounds per epoch": network.history.schedule.rounds_per_epoch,
@@ -129,5 +106,5 @@ def _identity(network: Network) -> dict[str, Any]:
     }
     for name, known in network.metadata.items():
         own = agent_identity(known)
-        identity |= {f"{what} of agent {name!r}": value for what, value in own.items()}
-    return identity
+        found |= {f"{what} of agent {name!r}": value for what, value in own.items()}
+    return found

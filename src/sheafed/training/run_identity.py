@@ -21,8 +21,7 @@ def describe(thing: object) -> str:
 def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
     """Return what may not change of an agent when a run is resumed, by its name in an error."""
     return {
-        "latent size": metadata.dimension,
-        "head": metadata.head,
+        **model_identity(metadata),
         "optimiser": metadata.optimizer,
         "batch size": metadata.batch_size,
         "number of training samples": metadata.training_samples,
@@ -31,10 +30,15 @@ def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
     }
 
 
+def model_identity(metadata: AgentMetadata) -> dict[str, Any]:
+    """Return what may not change of an agent when its network is loaded, to be used."""
+    return {"latent size": metadata.dimension, "head": metadata.head}
+
+
 def check_identity(path: Path, state: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Raise unless a checkpoint is of the training with this identity."""
     identity = state.get("identity")
-    if not isinstance(identity, dict):
+    if not isinstance(identity, dict) or "kind" in state:  # weights, or a network in a file
         raise CheckpointError(
             f"{path} is a checkpoint, but of no training: it holds {sorted(state)}; give the one "
             "that a training wrote, or choose another directory"

@@ -10,19 +10,17 @@ import networkx as nx
 
 from sheafed import graphs
 from sheafed.agents.agent import Agent
-from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS
-from sheafed.errors import InputError, RunExistsError
+from sheafed.errors import InputError
 from sheafed.methods.build_node import build_node
 from sheafed.methods.node import Method
 from sheafed.pilots.pilot_set import as_pilot_set
-from sheafed.training.callbacks import Callback, MetricsLog, ProgressBar, Started, is_watched
+from sheafed.training.callbacks import Callback
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import AgentMetadata, gather_metadata
-from sheafed.training.post_hoc_maps import compare_whitenings, fit_post_hoc_maps
 from sheafed.training.process_group import ProcessGroup, SingleProcess
-from sheafed.training.round_loop import Trainer
-from sheafed.training.run_checkpoint import restore, save, write_results
+from sheafed.training.run_checkpoint import restore
+from sheafed.training.run_to_end import check_counts, check_new_directory, run_to_end
 from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, Transport
 
@@ -56,8 +54,8 @@ def train(
             none of whose keys is an agent's name is one input of several parts for all agents.
         epochs: how long. An epoch is as many rounds as the smallest training set has batches;
             agents with nothing to train do not count.
-        out: a directory for metrics, checkpoints, the weights at the end (`last`) and at the best
-            validation score (`best`), and a summary.
+        out: a directory for metrics, checkpoints, the network at the end (`last`) and at the best
+            validation score (`best`), for `sheafed.load`, and a summary.
         seed: of all randomness: same seed, same results.
         resume: go on from the checkpoint in `out`, if there is one.
         callbacks: see `sheafed.training.Callback`.
@@ -70,7 +68,7 @@ def train(
         group: the processes that train together, e.g. a `Cluster`; then `agents` are those of
             this process, and only rank 0 has callbacks. `on_round` sees its own agents.
     """
-    _check_counts(
+    check_counts(
         epochs=epochs,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
@@ -84,7 +82,7 @@ def train(
             "oracle accuracy needs the inputs of all agents in one process, and agents of a "
             "cluster keep theirs; give oracle=False"
         )
-    by_name = _by_name(agents)
+    by_name = agents_by_name(agents)
     metadata = gather_metadata(by_name, group)
     rounds_per_epoch = rounds_per_epoch or _smallest_epoch(metadata)
     schedule = Schedule(epochs, rounds_per_epoch, evaluate_every, checkpoint_every)
@@ -92,22 +90,12 @@ def train(
         by_name, metadata, graph, method, pilots, seed, schedule, group, transport
     )
     totals: Totals = {}
-    observers = _observers(callbacks, progress) if group.rank == 0 else []
     if out is not None:
         network.out = Path(out)
         totals = _open_directory(network, network.out, resume)
-        observers = [MetricsLog(network.out / METRICS), *observers] if group.rank == 0 else []
-    trainer = Trainer(
-        network,
-        barrier,
-        oracle=oracle,
-        observers=observers,
-        save=lambda totals: save(network, totals),
-        totals=totals,
+    run_to_end(
+        network, barrier, callbacks=callbacks, progress=progress, oracle=oracle, totals=totals
     )
-    with Started(observers, network), network.reading():
-        trainer.run()
-        _finish(network, barrier, oracle)
     return network
 
 
@@ -155,31 +143,8 @@ def _open_directory(network: Network, out: Path, resume: bool) -> Totals:
         totals = restore(network, out)
         network.history.check_length()
         return totals
-    holds_run = (out / CHECKPOINT).exists() or (out / METRICS).exists()
-    if any(network.group.gather(holds_run)):
-        raise RunExistsError(
-            f"{out} already holds a run; go on with resume=True, or choose another directory"
-        )
+    check_new_directory(out, network.group)
     return {}
-
-
-def _finish(network: Network, barrier: Barrier, oracle: bool) -> None:
-    """Measure what is measured once, and write weights and summary."""
-    history, group = network.history, network.group
-    if history.evaluation is None:  # a run that was resumed after its end
-        sent = history.ledger.state()
-        fit_post_hoc_maps(network.nodes, barrier, history.rounds - 1)
-        history.evaluation = network.measure(barrier, "test", oracle)
-        history.ledger.restore(sent)
-    history.whitenings = compare_whitenings(network, barrier)
-    if network.out is not None:
-        write_results(network, network.out)
-    group.gather(None)  # no process ends before everything is written
-
-
-def _observers(callbacks: Sequence[Callback], progress: bool) -> list[Callback]:
-    has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
-    return [*callbacks, *([ProgressBar()] if progress and not has_bar and is_watched() else [])]
 
 
 def _smallest_epoch(metadata: Mapping[str, AgentMetadata]) -> int:
@@ -188,16 +153,10 @@ def _smallest_epoch(metadata: Mapping[str, AgentMetadata]) -> int:
     return max(1, min(batches, default=1))
 
 
-def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
+def agents_by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     """Sort the agents by name: their order must not matter."""
     listed = sorted(agents, key=lambda agent: agent.name)
     by_name = {agent.name: agent for agent in listed}
     if len(by_name) != len(listed):
         raise InputError(f"agents must have different names, got {[a.name for a in listed]}")
     return by_name
-
-
-def _check_counts(**counts: int | None) -> None:
-    for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sheafed.errors import InputError
 from sheafed.methods.dynamic_node import DynamicNode
-from sheafed.methods.endpoints import PlainEndpoint, endpoint_state, load_endpoint_state
+from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ROUND, NodeContext, count_classes, latent_dtype
 from sheafed.methods.sheaf_frl.distillation import check_same_classes
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
@@ -260,18 +260,14 @@ class SheafFRLNode(DynamicNode):
 
     def state(self) -> dict[str, Any]:
         keeps = self.method.exchange_every > 1  # else every round has an exchange of its own
-        return {
-            "whitening": dict(self.whitening.state_dict()),
-            "endpoints": {j: endpoint_state(endpoint) for j, endpoint in self.endpoints.items()},
+        return super().state() | {
             "running": dict(self.map_updates.running),
             "weights": dict(self.weights),
             "last_exchange": (self._last_exchange if keeps else LastExchange()).state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.whitening.load_state_dict(state["whitening"])
-        for j, endpoint in self.endpoints.items():
-            load_endpoint_state(endpoint, state["endpoints"][j])
+        super().load_state(state)
         self.map_updates.running = dict(state["running"])
         self.weights = dict(state["weights"])
         self._last_exchange = LastExchange.from_state(state["last_exchange"])

@@ -1,0 +1,86 @@
+"""`load`: a trained network, in another script, from files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sheafed.agents.agent import Agent
+from sheafed.checkpointing.run_directory import CONFIG
+from sheafed.config.experiment import Experiment
+from sheafed.config.federation import Federation, build_federation
+from sheafed.config.running import read_config
+from sheafed.errors import ConfigError
+from sheafed.methods import Method
+from sheafed.training import Network, load_network
+from sheafed.training.loading import Which
+
+
+def load(
+    run: str | Path,
+    agents: Iterable[Agent] | None = None,
+    *,
+    which: Which = "last",
+    method: Method | None = None,
+    pilots: Any = None,
+) -> Network:
+    """Return a trained network from its run directory, to use it and to train it on.
+
+    Weights, whitening, maps, graph and method are in the file; a contradiction to what is given is
+    a `NetworkMismatchError`. The run directory is only read: `Network.train` writes to a new one,
+    if any. The network's ledger counts from here on.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import torch
+    >>> from torch import nn
+    >>> import sheafed
+    >>> data, pilots = (torch.randn(32, 4), torch.arange(32) % 3), torch.randn(20, 4)
+    >>> def agents():
+    ...     yield sheafed.Agent("oslo", nn.Linear(4, 3), nn.Linear(3, 3), data=data)
+    ...     yield sheafed.Agent("paris", nn.Linear(4, 2), nn.Linear(2, 3), data=data)
+    >>> with TemporaryDirectory() as out:
+    ...     method = sheafed.SheafFRL(pilots_per_round=20)
+    ...     edges = [("oslo", "paris")]
+    ...     trained = sheafed.train(agents(), edges, method, pilots, epochs=1, out=out)
+    ...     network = sheafed.load(out, agents())
+    >>> z = network.encode(data[0], "paris")
+    >>> torch.equal(network.send(z, "paris", "oslo"), trained.send(z, "paris", "oslo"))
+    True
+    >>> network.classify(z, "paris", "oslo").shape
+    torch.Size([32])
+
+    Args:
+        run: the directory, `out` of `train` or of `sheafed run`.
+        agents: as in the run, with any weights: those of the file replace them. A run from a
+            config needs none; they are rebuilt from its `config.json`, data included.
+        which: the network at the end of training, `"last"`, or at its best validation score,
+            `"best"`, which needs validation data of all agents.
+        method: needed only if a file cannot describe it: a method of your own, or one with an
+            option that only code can give.
+        pilots: those of the run, for training on, joining, misalignment and paths of several hops;
+            sending to neighbours and classifying work without. A run from a config rebuilds them.
+    """
+    if agents is None:
+        found = rebuild(Path(run))
+        agents = found.agents
+        method = found.method if method is None else method
+        pilots = found.pilots if pilots is None else pilots
+    return load_network(run, agents, which=which, method=method, pilots=pilots)
+
+
+def rebuild(run: Path) -> Federation:
+    """Return the federation of a run directory that was written from a config."""
+    return build_federation(run_config(run))
+
+
+def run_config(run: Path) -> Experiment:
+    """Return the experiment of a run directory; raise if it has none."""
+    experiment = read_config(run)
+    if experiment is None:
+        missing = "has no" if not (run / CONFIG).exists() else "was written by another version:"
+        raise ConfigError(
+            f"{run} {missing} {CONFIG} to rebuild the agents from; load it in Python with "
+            "sheafed.load(run, agents)"
+        )
+    return experiment

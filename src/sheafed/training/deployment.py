@@ -1,0 +1,76 @@
+"""What leaves a network for deployment: links and pipelines as torch modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.alignment.affine_map import AffineMap
+from sheafed.errors import InputError
+from sheafed.methods.node import Node, latent_dtype
+from sheafed.methods.whitening import WhiteningLayer
+from sheafed.training.multi_hop import path_link
+
+
+class Pipeline(nn.Module):
+    """The sender's encoder, the link and the receiver's head in one module, for inference.
+
+    It has copies on the CPU: what happens to the agents later does not change it.
+
+    Args:
+        encoder: the sender's; its `encode` method is used if it has one.
+        link: from the sender's latents to those that the head reads.
+        head: the receiver's.
+    """
+
+    def __init__(self, encoder: nn.Module, link: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.link, self.head = (deepcopy(m).cpu() for m in (encoder, link, head))
+        self.eval().requires_grad_(False)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return what the receiver's head says of the sender's inputs `(n, ...)`."""
+        encode = getattr(self.encoder, "encode", self.encoder)
+        scores: Tensor = self.head(self.link(encode(inputs)))
+        return scores
+
+
+def link_layer(nodes: Mapping[str, Node], path: Sequence[str]) -> nn.Linear:
+    """Return the link along a path as one layer; see `Network.link`.
+
+    Whitening, maps and colouring are affine, so the layer follows from what they do to zero and to
+    the basis vectors, in double precision.
+    """
+    doubles = {name: _in_double(nodes[name]) for name in path}
+    link, sender = path_link(doubles, path, channel=False), nodes[path[0]].agent
+    zero = torch.zeros(sender.dimension, dtype=torch.float64)
+    with torch.no_grad():
+        value = link(zero[None])[0]
+        weight = (link(torch.eye(sender.dimension, dtype=torch.float64)) - value).mT
+    layer = AffineMap(weight, centre=zero, value=value).as_linear(latent_dtype(sender))
+    return layer.eval().requires_grad_(False)
+
+
+def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
+    """Return the whole way along a path as one module; see `Network.pipeline`."""
+    sender, receiver = (nodes[name].agent for name in (path[0], path[-1]))
+    if receiver.head is None:
+        raise InputError(
+            f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
+        )
+    return Pipeline(sender.encoder, link_layer(nodes, path), receiver.head)
+
+
+def _in_double(node: Node) -> Node:
+    """Return a copy of a node whose whitening and maps are in double precision, on the CPU."""
+    double = copy(node)
+    layer = deepcopy(cast(nn.Module, node.whitening)).cpu().double()
+    double.whitening = cast(WhiteningLayer, layer)
+    double.endpoints = {j: copy(endpoint) for j, endpoint in node.endpoints.items()}
+    for endpoint in double.endpoints.values():
+        endpoint.map = endpoint.map.detach().cpu().double()
+    return double

@@ -1,0 +1,90 @@
+"""Using the agents of a network: encode, send, classify; NumPy arrays or torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sheafed.agents.samples import as_samples
+from sheafed.alignment.arrays import Array, ArrayT, as_tensor
+from sheafed.errors import InputError, ShapeError
+from sheafed.methods.node import Node, latent_dtype
+from sheafed.sheaf.routing import check_agents
+from sheafed.training.multi_hop import find_path, path_link
+
+
+def encode(nodes: Mapping[str, Node], inputs: Any, name: str) -> Any:
+    """Return the latents `(n, d)` of inputs; see `Network.encode`."""
+    check_agents([name], nodes)
+    latents, _ = nodes[name].agent.encode_samples(as_samples(inputs))
+    return latents.cpu().numpy() if isinstance(inputs, np.ndarray) else latents
+
+
+def send(nodes: Mapping[str, Node], latents: ArrayT, way: Sequence[str]) -> ArrayT:
+    """Return latents as the last agent of a path has them; see `Network.send`."""
+    return _like(latents, _carry(nodes, latents, way))
+
+
+def outputs(nodes: Mapping[str, Node], latents: ArrayT, way: Sequence[str]) -> ArrayT:
+    """Return what the last agent's head makes of them; see `Network.outputs`."""
+    return _like(latents, _read(nodes, latents, way))
+
+
+def classify(
+    nodes: Mapping[str, Node], latents: Array, way: Sequence[str]
+) -> Tensor | NDArray[np.int64]:
+    """Return the last agent's classes of them; see `Network.classify`."""
+    scores = _read(nodes, latents, way)
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        raise ShapeError(
+            f"the head of agent {way[-1]!r} gives no scores (n, classes), but "
+            f"{tuple(scores.shape)}; take network.outputs for what it gives"
+        )
+    labels = scores.argmax(-1)
+    return labels.cpu().numpy() if isinstance(latents, np.ndarray) else labels
+
+
+def choose_path(
+    nodes: Mapping[str, Node], sender: str, receiver: str, given: Sequence[str] | None
+) -> list[str]:
+    """Return a path that was given, else the one of least expected loss."""
+    way = list(find_path(nodes, sender, receiver) if given is None else given)
+    if not way or (way[0], way[-1]) != (sender, receiver):
+        raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")
+    return way
+
+
+@torch.no_grad()
+def _carry(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tensor:
+    agent = nodes[way[0]].agent
+    given = as_tensor(f"the latents of agent {agent.name!r}", latents)
+    if given.ndim != 2 or given.shape[1] != agent.dimension:
+        raise ShapeError(
+            f"latents of agent {agent.name!r} must have the shape (n, {agent.dimension}), got "
+            f"{tuple(given.shape)}"
+        )
+    return path_link(nodes, way)(given.to(latent_dtype(agent)))
+
+
+def _read(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tensor:
+    agent = nodes[way[-1]].agent
+    if agent.head is None:
+        raise InputError(
+            f"agent {agent.name!r} has no head to classify with; send to an agent that has one"
+        )
+    received = _carry(nodes, latents, way)
+    with agent.inference(), torch.no_grad():
+        read: Tensor = agent.head(received)
+    return read
+
+
+def _like(given: ArrayT, result: Tensor) -> ArrayT:
+    """Return a result in the kind and precision of what was given."""
+    if isinstance(given, Tensor):
+        return result.to(given)
+    return result.cpu().numpy().astype(given.dtype)
