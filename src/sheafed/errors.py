@@ -140,6 +140,10 @@ class NetworkMismatchError(CheckpointError):
     """A network in a file is not one of the agents, pilots or method that were given."""
 
 
+class ExportError(SheafedError):
+    """A module cannot be written as a file for other runtimes."""
+
+
 class DataError(SheafedError):
     """A data set cannot be loaded by its name."""
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents.encoder_call import call_encoder
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.errors import InputError
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.methods.whitening import WhiteningLayer
+from sheafed.training.export import EXAMPLES, example_inputs, export_module
 from sheafed.training.multi_hop import path_link
 
 
@@ -35,8 +38,8 @@ class Pipeline(nn.Module):
     def forward(self, inputs: Any) -> Tensor:
         """Return what the receiver's head says of the sender's inputs `(n, ...)`."""
         encode = getattr(self.encoder, "encode", self.encoder)
-        scores: Tensor = self.head(self.link(encode(inputs)))
-        return scores
+        outputs: Tensor = self.head(self.link(call_encoder(encode, inputs)))
+        return outputs
 
 
 def link_layer(nodes: Mapping[str, Node], path: Sequence[str]) -> nn.Linear:
@@ -63,6 +66,21 @@ def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
             f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
         )
     return Pipeline(sender.encoder, link_layer(nodes, path), receiver.head)
+
+
+def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only: bool) -> None:
+    """Write a link or a pipeline to a file; see `Network.export`."""
+    sender, receiver = (nodes[name].agent for name in (path[0], path[-1]))
+    module: nn.Module
+    if link_only:
+        module = link_layer(nodes, path)
+        example: Any = torch.zeros(EXAMPLES, sender.dimension, dtype=latent_dtype(sender))
+    else:
+        module, example = pipeline(nodes, path), example_inputs(sender)
+    description = {"sender": sender.name, "receiver": receiver.name, "path": list(path)}
+    named = {} if receiver.classes is None else {"classes": list(receiver.classes)}
+    what = f"the {'link' if link_only else 'pipeline'} from {sender.name!r} to {receiver.name!r}"
+    export_module(what, module, example, out, {**description, **named})
 
 
 def _in_double(node: Node) -> Node:

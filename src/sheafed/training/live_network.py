@@ -148,6 +148,28 @@ class Network:
         """
         return deployment.pipeline(self.nodes, self._path(sender, receiver, path))
 
+    def export(
+        self,
+        sender: str,
+        receiver: str,
+        out: str | Path,
+        *,
+        link_only: bool = False,
+        path: Sequence[str] | None = None,
+    ) -> None:
+        """Write the pipeline, or the link alone, as a file that runs without this library.
+
+        Batches may have any size. Names of agents and classes are metadata of the file.
+
+        Args:
+            sender: the agent that encodes.
+            receiver: the agent that classifies.
+            out: `NAME.onnx` for ONNX (`sheafed[export]`), `NAME.pt2` for `torch.export.load`.
+            link_only: leave out encoder and head, e.g. if the encoder is no torch code.
+            path: the agents on the way; as in `send` by default.
+        """
+        deployment.export(self.nodes, self._path(sender, receiver, path), Path(out), link_only)
+
     def evaluate(self, split: Split = "test", oracle: bool = True) -> Evaluation:
         """Evaluate all agents on their own and their neighbours' data.
 
