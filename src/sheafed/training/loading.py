@@ -149,7 +149,7 @@ class NetworkFile:
     def difference(self, agent: Agent) -> str | None:
         """Return what prevents an agent from training on, if anything does."""
         for what, value in agent_identity(agent_metadata(agent, rank=0)).items():
-            was = self.identity[f"{what} of agent {agent.name!r}"]
+            was = self.identity.get(f"{what} of agent {agent.name!r}")
             if was != value:
                 return f"the {what} of agent {agent.name!r} is {value!r} and was {was!r}"
         return None
