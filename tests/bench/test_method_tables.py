@@ -4,6 +4,7 @@ import importlib
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,3 +144,16 @@ def test_options_are_chosen_one_after_the_other_by_the_mean_over_seeds(table, tm
     assert row[0] == "mine"
     assert row[1].startswith("0.300")
     assert row[-1] == "penalty 0.3, whitening {shrinkage=0.9}"
+
+
+def test_seeds_that_choose_need_not_be_reported(table, tmp_path):
+    runner = Scores(tmp_path, lambda options, seed: float(options[table.PENALTY] == "1"))
+    given = SimpleNamespace(
+        seeds=2, choice_seeds="5,6", only=["ComFed", "FedProto"], case="equal-latents"
+    )
+    rows = table.rows_of(runner, given)
+    assert [row[0] for row in rows] == given.only
+    assert {trial.seed for trial in runner.ran if "method.penalty=0.1" in trial.candidate} == {5, 6}
+    assert {trial.seed for trial in runner.ran if "method.penalty=1" in trial.candidate} == {
+        *(0, 1, 5, 6)
+    }

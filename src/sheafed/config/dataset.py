@@ -81,57 +81,43 @@ class EncodedTexts:
         return False
 
 
-@dataclass(frozen=True)
-class ViewedImages:
+class ViewedImages(LabelledDataset):
     """Images that an agent sees in a modality, or as the latents of a frozen pretrained encoder."""
 
-    images: LabelledDataset
-
     kind: ClassVar[Literal["images", "texts"]] = "images"
-
-    @property
-    def name(self) -> str:
-        return self.images.name
-
-    @property
-    def labels(self) -> Tensor:
-        return self.images.labels
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.images.classes
 
     @cached_property
     def _latents(self) -> dict[str, Tensor]:
         return {}
 
-    def take(self, indices: Tensor) -> ViewedImages:
-        return replace(self, images=self.images.take(indices))
-
     def view(self, form: str, indices: Tensor) -> Tensor:
         if form in MODALITIES:
-            return self.images.view(form, indices)
+            return super().view(form, indices)
         if form not in self._latents:
-            self._latents[form] = encode_images(form, self.images.inputs)
+            self._latents[form] = encode_images(form, self.inputs)
         return self._latents[form][indices]
 
     def shape_of(self, form: str) -> tuple[int, ...]:
-        return self.images.shape_of(form) if form in MODALITIES else (image_encoder_info(form).dim,)
+        return super().shape_of(form) if form in MODALITIES else (image_encoder_info(form).dim,)
 
     def shows_images(self, form: str) -> bool:
-        return form in MODALITIES and self.images.shows_images(form)
+        return form in MODALITIES and super().shows_images(form)
+
+
+def _viewed(images: LabelledDataset) -> ViewedImages:
+    return ViewedImages(images.name, images.inputs, images.labels, images.classes)
 
 
 def load_dataset(table: Data) -> ViewedDataset:
     """Return a data set by name, or a folder of images; as many samples as the table asks for."""
     samples: ViewedDataset
     if Path(table.name).is_dir():
-        samples = ViewedImages(from_folder(Path(table.name)))
+        samples = _viewed(from_folder(Path(table.name)))
     elif table.name in TEXTS:
         found = load_texts(table.name)
         samples = EncodedTexts(found.name, found.texts, found.labels, found.classes)
     elif table.name in DATASETS:
-        samples = ViewedImages(load(table.name))
+        samples = _viewed(load(table.name))
     else:
         raise ConfigError(
             f"unknown data set {table.name!r} in data.name; choose one of "

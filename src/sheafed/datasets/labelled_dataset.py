@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class LabelledDataset:
         """Return all or some inputs as float32; uint8 values are divided by 255."""
         return as_float(self.inputs if indices is None else self.inputs[indices])
 
-    def take(self, indices: Tensor) -> LabelledDataset:
+    def take(self, indices: Tensor) -> Self:
         """Return some of the samples, in this order, as a data set of the same classes."""
         return replace(self, inputs=self.inputs[indices], labels=self.labels[indices])
 
