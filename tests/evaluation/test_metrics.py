@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import mean_squared_error, r2_score
-from torch import Tensor, nn
 
-from sheafed.agents import Agent, objectives
+from sheafed.agents import Agent
 from sheafed.errors import CheckpointError, InputError
 from sheafed.evaluation import PeerEvaluator, evaluate, evaluate_locally
 from sheafed.evaluation.result import merge
@@ -18,33 +17,10 @@ from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.metrics import Metric
 from sheafed.training import EarlyStopping, Network, train
 from sheafed.transport import Barrier, LocalTransport, Message
-from tests.helpers.federations import CLASSES, EDGES, FEATURES, pilots, seeded, simple_agent
+from tests.helpers.federations import CLASSES, EDGES, FEATURES, pilots, simple_agent
+from tests.helpers.regression import regression_samples, regressor
 
 METHOD = SheafFRL(pilots_per_round=12)
-
-
-def regression_samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    stream = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(count, FEATURES, generator=stream)
-    return inputs, inputs[:, 0] - 2 * inputs[:, 1] + 0.1 * torch.randn(count, generator=stream)
-
-
-def regressor(name: str, dimension: int = 4, seed: int = 0, **options: Any) -> Agent:
-    data = {
-        split: regression_samples(count, seed + k)
-        for k, (split, count) in enumerate({"train": 40, "validation": 9, "test": 11}.items())
-    }
-    return Agent(
-        name,
-        seeded(seed, lambda: nn.Linear(FEATURES, dimension)),
-        seeded(seed + 1, lambda: nn.Linear(dimension, 1)),
-        **{
-            "data": data,
-            "objective": objectives.mean_squared_error,
-            "batch_size": 8,
-            **options,
-        },
-    )
 
 
 def team(metric: Any = None) -> list[Agent]:

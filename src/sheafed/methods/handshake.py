@@ -52,7 +52,10 @@ def check_hello(node: Node, hello: Message) -> dict[str, int]:
                 f"agents {node.name!r} and {hello.sender!r} do not agree on the {what}: "
                 f"{mine!r} against {theirs!r}; give both the same configuration"
             )
-    return {what: _announced_size(hello, what) for what in node.announced_sizes()}
+    optional = node.optional_sizes
+    needed = [what for what in node.announced_sizes() if what not in optional]
+    announced = [what for what in optional if what in hello.fields]
+    return {what: _announced_size(hello, what) for what in (*needed, *announced)}
 
 
 def _announced_size(hello: Message, what: str) -> int:

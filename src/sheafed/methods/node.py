@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -134,6 +134,9 @@ class Node(ABC):
         """Return the sizes of this agent that neighbours must know and may differ in."""
         return {"dimension": self.agent.dimension}
 
+    optional_sizes: ClassVar[tuple[str, ...]] = ()
+    """What neighbours may announce beside that."""
+
     def prepare(self) -> None:
         """Build what depends on the neighbours' sizes, when all are known."""
         for neighbour in self.neighbours:
@@ -257,13 +260,16 @@ class Node(ABC):
         return local_loss(self.agent, self.agent.next_batch(), round)
 
 
-def count_classes(agent: Agent) -> int:
-    """Return how many classes an agent's head tells apart; 0 without a head."""
+def count_outputs(agent: Agent) -> int:
+    """Return how many classes an agent's head tells apart, or numbers it predicts.
+
+    0 without a head.
+    """
     if agent.head is None:
         return 0
     with agent.inference(), torch.no_grad():
         probe = agent.head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
-    return int(probe.shape[-1])
+    return 1 if probe.ndim == 1 else int(probe.shape[-1])
 
 
 def latent_dtype(agent: Agent) -> torch.dtype:

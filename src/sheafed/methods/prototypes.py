@@ -16,7 +16,7 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, MessageError
 from sheafed.methods.local_loss import local_loss
-from sheafed.methods.node import ROUND, Node, count_classes
+from sheafed.methods.node import ROUND, Node, count_outputs
 from sheafed.transport.message import Message, TensorSpec
 
 
@@ -180,7 +180,12 @@ def classes_of(agent: Agent) -> int:
             f"agent {agent.name!r} has no head, so the classes of its prototypes are unknown; "
             "give it a head, or take a method that needs no labels"
         )
-    return count_classes(agent)
+    if agent.regression:
+        raise InputError(
+            f"agent {agent.name!r}: its head predicts numbers, and prototypes are of classes; take "
+            "SheafFRL, NonCooperative or another method without prototypes"
+        )
+    return count_outputs(agent)
 
 
 def _labels(agent: Agent, batch: Batch, classes: int) -> Tensor:

@@ -189,8 +189,8 @@ class Neighbourhood:
     def _check_unchanged(self, neighbour: str, declared: Mapping[str, int]) -> None:
         before = self.node.peers.get(neighbour, declared)
         for what, value in declared.items():
-            if before[what] != value:
+            if before.get(what) != value:
                 raise HandshakeError(
-                    f"the {what} of agent {neighbour!r} was {before[what]} and is {value} now; "
+                    f"the {what} of agent {neighbour!r} was {before.get(what)} and is {value} now; "
                     "resume it with the model that it had"
                 )

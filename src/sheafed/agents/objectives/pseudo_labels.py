@@ -19,7 +19,7 @@ from sheafed.agents.objectives.augmentations import (
 from sheafed.agents.objectives.objective import ObjectiveOptions
 from sheafed.agents.objectives.supervised import label_loss
 from sheafed.agents.samples import Batch
-from sheafed.errors import InputError
+from sheafed.errors import DtypeError, InputError
 from sheafed.options import Fraction, NotNegative, options
 from sheafed.tensor_tree import concatenate_rows, select_rows
 
@@ -95,6 +95,12 @@ class PseudoLabels(ObjectiveOptions):
             raise InputError(
                 f"agent {agent.name!r} has no {'head' if agent.head is None else 'targets'}, which "
                 f"pseudo-labels need; add it, with the target {UNLABELLED} for unlabelled samples"
+            )
+        if batch.targets.is_floating_point():
+            raise DtypeError(
+                f"agent {agent.name!r}: pseudo-labels are classes, and its targets are "
+                f"{batch.targets.dtype}; convert labels by .long(), or, if the head predicts "
+                "numbers, take the objective mean_squared_error"
             )
         known = batch.targets != UNLABELLED
         unlabelled = select_rows(batch.inputs, ~known)

@@ -10,20 +10,21 @@ import torch
 from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint
-from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES
+from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES
 from sheafed.methods.sheaf_frl.round_messages import in_frame, is_comparable
 from sheafed.transport.message import Message
 
 
 @dataclass(frozen=True)
 class Received:
-    """A neighbour's latents and class probabilities of some pilots."""
+    """A neighbour's latents and predictions of some pilots."""
 
     latents: Tensor
     r"""$T_{ij} A_j$, `(K, d)`: in the receiver's white space."""
     comparable: bool
     """Whether the pilots are those of the exchange, of which the receiver has own latents."""
-    probabilities: Tensor | None
+    predictions: Tensor | None
+    """Class probabilities, or the numbers that a head of regression gives."""
 
 
 @dataclass
@@ -43,7 +44,7 @@ class LastExchange:
             j: Received(
                 endpoints[j].incoming(message.tensors["latents"]),
                 is_comparable(message),
-                message.tensors.get(PROBABILITIES),
+                message.tensors.get(PROBABILITIES, message.tensors.get(OUTPUTS)),
             )
             for j, message in messages.items()
             if endpoints[j].fitted and in_frame(message)
@@ -54,17 +55,15 @@ class LastExchange:
         """Return the latents that own ones can be compared with, by neighbour."""
         return {j: r.latents for j, r in self.received.items() if r.comparable}
 
-    def probabilities(self) -> tuple[Tensor, Tensor] | None:
-        """Return latents `(n, d)` and class probabilities `(n, classes)` of all neighbours."""
+    def predictions(self) -> tuple[Tensor, Tensor] | None:
+        """Return latents `(n, d)` and predictions `(n, k)` of all neighbours."""
         given = [
-            (r.latents, r.probabilities)
-            for r in self.received.values()
-            if r.probabilities is not None
+            (r.latents, r.predictions) for r in self.received.values() if r.predictions is not None
         ]
         if not given:
             return None
-        latents, probabilities = zip(*given, strict=True)
-        return torch.cat(latents), torch.cat(probabilities)
+        latents, predictions = zip(*given, strict=True)
+        return torch.cat(latents), torch.cat(predictions)
 
     def state(self) -> dict[str, Any]:
         return {"round": self.round, "received": {j: asdict(r) for j, r in self.received.items()}}

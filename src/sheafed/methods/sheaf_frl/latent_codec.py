@@ -1,4 +1,4 @@
-r"""Quantisation of the latents and class probabilities in messages.
+r"""Quantisation of the latents and predictions in messages.
 
 `none` sends them as they are. `float16` rounds: each value is off by at most $2^{-11}$ of itself.
 `int8` sends a whole number from -127 to 127 per value and a scale per pilot: each value is
@@ -17,7 +17,8 @@ from sheafed.transport.message import Message, TensorSpec
 
 Quantisation = Literal["none", "float16", "int8"]
 LEVELS = 127
-PROBABILITIES = "probabilities"
+PROBABILITIES, OUTPUTS = "probabilities", "outputs"
+"""What heads predict of pilots: of classes, or numbers."""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from torch import Tensor
 from sheafed.errors import InputError
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
-from sheafed.methods.node import ROUND, NodeContext, count_classes, latent_dtype
-from sheafed.methods.sheaf_frl.distillation import check_same_classes
+from sheafed.methods.node import ROUND, NodeContext, count_outputs, latent_dtype
+from sheafed.methods.sheaf_frl.distillation import check_same_classes, check_same_outputs
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
-from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
+from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES, LatentCodec
 from sheafed.methods.sheaf_frl.make_endpoint import make_endpoint, warn_if_undetermined
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
 from sheafed.methods.sheaf_frl.map_updates import MapUpdates
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 
 class SheafFRLNode(DynamicNode):
+    optional_sizes = (OUTPUTS,)
+
     def __init__(self, method: SheafFRL, context: NodeContext) -> None:
         self.dtype = latent_dtype(context.agent)
         layer = method.whitening.layer(context.agent.dimension).to(self.dtype)
@@ -51,7 +53,9 @@ class SheafFRLNode(DynamicNode):
             method.pilots_per_round, context.pilots.total, context.seed
         )
         self.codec = LatentCodec(method.quantisation, self.dtype)
-        self.classes = 0 if method.distillation is None else count_classes(self.agent)
+        predicted = 0 if method.distillation is None else count_outputs(self.agent)
+        self.classes, self.outputs = (0, predicted) if self.agent.regression else (predicted, 0)
+        """How many classes, or numbers, the head predicts for its neighbours."""
         self.map_updates = MapUpdates(method.maps, method.exchange_every, context.rounds_per_epoch)
         self.penalty = as_penalty(method.penalty)
         self.weights: dict[str, float] = {}
@@ -75,7 +79,7 @@ class SheafFRLNode(DynamicNode):
         """Refit the maps, then take the gradient step of eq. theta_update_Q.
 
         Between exchanges what arrived in the last one is still used: the own latents of its
-        pilots are pulled to it, and the head learns its probabilities.
+        pilots are pulled to it, and the head learns its predictions.
         """
         if not self.map_updates.is_exchanged(round):
             own = None
@@ -102,7 +106,7 @@ class SheafFRLNode(DynamicNode):
     def reuse(self, round: int, message: Message) -> Message | None:
         """Use an earlier message as far as it still holds, see `moved_to`."""
         then, now = (self.pilot_policy.select(r).fingerprint() for r in (message.round, round))
-        if then != now and not self.classes:
+        if then != now and not (self.classes or self.outputs):
             return None
         expected = self._expected(round)[message.sender]
         return moved_to(round, message, expected, same_pilots=then == now)
@@ -133,7 +137,10 @@ class SheafFRLNode(DynamicNode):
             if sent.released_all is not None:
                 latents_all = self.link_to(j, round, "all").carry(sent.released_all)
             tensors = self.codec.pack(
-                latents=latents, probabilities=sent.probabilities, all=latents_all
+                latents=latents,
+                probabilities=sent.probabilities,
+                all=latents_all,
+                outputs=sent.outputs,
             )
             fields = {IN_FRAME: self.endpoints[j].in_frame}
             yield Message(ROUND, round, self.name, j, tensors, fields)
@@ -141,7 +148,7 @@ class SheafFRLNode(DynamicNode):
     def _readable_messages(self, round: int, inbox: Mapping[str, Message]) -> dict[str, Message]:
         check = partial(check_probabilities, self.codec)
         valid = self.valid_messages(round, ROUND, inbox, self._expected(round), check)
-        names = ("latents", "all", PROBABILITIES)
+        names = ("latents", "all", PROBABILITIES, OUTPUTS)
         return {j: self.codec.unpack(message, *names) for j, message in valid.items()}
 
     def _expected(self, round: int) -> dict[str, dict[str, TensorSpec]]:
@@ -153,6 +160,7 @@ class SheafFRLNode(DynamicNode):
                 pilots=self.pilot_policy.count,
                 all_pilots=total,
                 classes=self.peers[j]["classes"],
+                outputs=self.peers[j].get(OUTPUTS, 0),
             )
             for j, endpoint in self.endpoints.items()
         }
@@ -192,12 +200,12 @@ class SheafFRLNode(DynamicNode):
         return log
 
     def _distillation_loss(self) -> Tensor | None:
-        teachers = self._last_exchange.probabilities()
-        if self.method.distillation is None or self.agent.head is None or teachers is None:
+        teachers, distillation = self._last_exchange.predictions(), self.method.distillation
+        if distillation is None or self.agent.head is None or teachers is None:
             return None
-        white, probabilities = teachers
-        latents = self.whitening.eval().colour(white)
-        return self.method.distillation.loss(self.agent.head, latents, probabilities)
+        white, predictions = teachers
+        loss = distillation.regression_loss if self.agent.regression else distillation.loss
+        return loss(self.agent.head, self.whitening.eval().colour(white), predictions)
 
     # The handshake
 
@@ -216,12 +224,17 @@ class SheafFRLNode(DynamicNode):
         }
 
     def announced_sizes(self) -> dict[str, int]:
-        """Add the number of classes of the own probabilities, 0 for an agent without a head."""
-        return super().announced_sizes() | {"classes": self.classes}
+        """Add the number of classes of the own probabilities, 0 for an agent without a head.
+
+        Heads that predict numbers announce how many.
+        """
+        outputs = {OUTPUTS: self.outputs} if self.outputs else {}
+        return super().announced_sizes() | {"classes": self.classes} | outputs
 
     def prepare_edge(self, neighbour: str) -> None:
         edge, other = self.edge(neighbour), self.peers[neighbour]
         check_same_classes(self.name, self.classes, neighbour, other["classes"])
+        check_same_outputs(self.name, self.announced_sizes(), neighbour, other)
         self.endpoints[neighbour] = make_endpoint(
             self.method, self.context, neighbour, edge, other["dimension"]
         )

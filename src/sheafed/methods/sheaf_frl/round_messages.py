@@ -34,6 +34,7 @@ def expected_tensors(
     pilots: int,
     all_pilots: int | None,
     classes: int,
+    outputs: int = 0,
 ) -> dict[str, TensorSpec]:
     """Return what a neighbour's message must hold.
 
@@ -43,11 +44,13 @@ def expected_tensors(
         pilots: how many a round has.
         all_pilots: how many there are, if all are sent.
         classes: how many the neighbour's head tells apart; 0 if it sends no probabilities.
+        outputs: how many numbers it predicts; 0 if it sends none.
     """
     return codec.specs(
         latents=(pilots, endpoint.width),
         probabilities=(pilots, classes) if classes else None,
         all=None if all_pilots is None else (all_pilots, endpoint.width),
+        outputs=(pilots, outputs) if outputs else None,
     )
 
 
@@ -67,7 +70,7 @@ def moved_to(
     """Return an earlier round's message as one of this round, if it holds all that this one needs.
 
     Unless both rounds have the same pilots it is marked, so that neither maps nor penalty use its
-    latents; the sender's class probabilities of them are still good.
+    latents; what the sender's head predicts of them is still good.
     """
     if not expected.keys() <= message.tensors.keys():
         return None

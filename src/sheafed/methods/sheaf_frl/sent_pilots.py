@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from sheafed.methods.node import NodeContext
@@ -28,6 +29,8 @@ class SentPilots:
     released_all: Tensor | None
     probabilities: Tensor | None
     """The own head's class probabilities, `(K, classes)`, if they are sent."""
+    outputs: Tensor | None
+    """The numbers `(K, k)` that a head of regression predicts, likewise."""
 
 
 def release(
@@ -39,7 +42,7 @@ def release(
     own: Tensor,
     own_all: Tensor | None,
 ) -> SentPilots:
-    """Add noise, if the method has any, and the class probabilities of what leaves.
+    """Add noise, if the method has any, and what the head predicts of what leaves.
 
     Args:
         method: the options.
@@ -54,10 +57,13 @@ def release(
     noised = partial(released, method.noise, secret=context.secret, name=agent.name, round=round)
     leaving = noised(own.detach(), what="latents")
     leaving_all = None if own_all is None else noised(own_all, what="all")
-    probabilities = None
+    probabilities = outputs = None
     if method.distillation is not None and agent.head is not None:
-        # With noise, probabilities of the exact latents would tell more than what leaves does.
+        # With noise, predictions of the exact latents would tell more than what leaves does.
         read = raw.detach() if method.noise is None else whitening.eval().colour(leaving)
-        with agent.inference():
-            probabilities = predict_proba(agent.head, read)
-    return SentPilots(own, own_all, leaving, leaving_all, probabilities)
+        with agent.inference(), torch.no_grad():
+            if agent.regression:
+                outputs = agent.head(read).reshape(len(read), -1)
+            else:
+                probabilities = predict_proba(agent.head, read)
+    return SentPilots(own, own_all, leaving, leaving_all, probabilities, outputs)
