@@ -95,3 +95,9 @@ def test_an_error_is_worse_where_it_is_greater():
     )
     better = run(0.5, 0.2, 0.5, metric="mse", **directions)
     assert advice(better) == "nothing notable is lost on the edges"
+
+
+def test_other_metrics_are_judged_by_shares():
+    directions = {"metrics": {"mse": {"greater_is_better": False}}}
+    assert "nothing" in advice(run(100.0, 101.0, 100.0, metric="mse", **directions))
+    assert "latents lose" in advice(run(1e-3, 1.1e-3, 1e-3, metric="mse", **directions))

@@ -100,6 +100,7 @@ def test_the_figure_has_curves_and_who_understands_whom(network: Network) -> Non
         for kind in ("private", "communication", "oracle")
     }
     assert (curves.get_xlabel(), curves.get_ylabel()) == ("epoch", "accuracy")
+    assert all(tick == int(tick) for tick in curves.get_xticks())
     found = network.history.evaluation
     assert found is not None
     values = heatmap.images[0].get_array().filled(math.nan).tolist()

@@ -24,6 +24,7 @@ def test_the_summary_has_the_settings(tmp_path: Path) -> None:
         "latent_size": 4,
         "head": "Sequential",
         "objective": "cross_entropy",
+        "metric": "accuracy",
         "optimizer": "Adam",
         "learning_rate": 0.01,
         "batch_size": 7,

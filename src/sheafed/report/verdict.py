@@ -18,7 +18,7 @@ from sheafed.report.style import format_number
 
 NOTABLE = 0.02
 """The smallest difference of accuracies that calls for advice: deviations between seeds in
-docs/results.md are about as large."""
+docs/results.md are about as large. Of other metrics it is a share of the reference."""
 
 
 def verdict(run: RunDirectory) -> str | None:
@@ -55,11 +55,12 @@ def advice(run: RunDirectory) -> str:
     values, sign = _values(run), 1 if greater_is_better(run, metric_names([run])[0]) else -1
 
     def lacks(kind: str) -> bool:
-        return kind in values and sign * (values[kind] - values["communication"]) > NOTABLE
+        if kind not in values:
+            return False
+        scale = 1.0 if is_accuracy([run]) else abs(values[kind])
+        return sign * (values[kind] - values["communication"]) > NOTABLE * scale
 
-    if lacks(
-        "oracle"
-    ):  # the receiver would do better with its own encoder: the map loses something
+    if lacks("oracle"):  # the receiver's own encoder would do better: the map loses something
         return f"latents lose on their way: try {_alternatives(_for_maps(run))}"
     if lacks("private"):  # even its own encoder would not help: its head does not know such inputs
         return f"heads know their neighbours' data too little: try {_alternatives(_for_heads(run))}"

@@ -51,6 +51,7 @@ def _draw_curves(axes: Any, history: RunHistory) -> None:
                 look = {"color": COLOURS[kind], "linestyle": STYLES[k % len(STYLES)]}
                 axes.plot(*zip(*points, strict=True), marker=".", label=label, **look)
     axes.set(xlabel="epoch", ylabel=" or ".join(metrics) or "no evaluation yet", title="Training")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     if axes.lines:
         axes.legend()

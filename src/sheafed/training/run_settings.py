@@ -66,6 +66,7 @@ def _agent_settings(known: AgentMetadata) -> Settings:
         "latent_size": known.dimension,
         "head": known.head,
         "objective": known.objective,
+        "metric": known.metric,
         "optimizer": known.optimizer,
         "learning_rate": known.learning_rate,
         "batch_size": known.batch_size,

@@ -25,8 +25,8 @@ NOTEBOOK_SECONDS = 0.2
 class ProgressBar(Callback):
     """Epochs, metrics, bytes and the time left.
 
-    `sheafed.train` adds one where `is_watched` is true. One that you give yourself also writes
-    its last state to a file.
+    `sheafed.train` adds one where standard error is a terminal, and in notebooks. One that you
+    give yourself also writes its last state to a file.
 
     Args:
         console: where it is drawn; standard error by default, or the output of a notebook's cell.
