@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from sheafed.errors import OutputError
+
 UNFINISHED = ".unfinished"
 RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\.|$)", re.IGNORECASE)
 """Names of devices, which Windows does not take for files, with any ending."""
@@ -21,6 +23,24 @@ def file_name(name: str) -> str:
     """
     encoded = UNSAFE.sub(lambda found: _percent(found[0]), name)
     return _percent(name[0]) + encoded[1:] if RESERVED.match(encoded) else encoded
+
+
+def check_output(directory: Path) -> None:
+    """Raise if a directory cannot be written or made; nothing is made yet."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise _output_error(directory, f"{there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _output_error(directory, f"no permission to write into {there}")
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory that is to be written, with its parents, unless it is there."""
+    check_output(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _output_error(directory, problem.strerror or str(problem)) from problem
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -60,6 +80,10 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def _output_error(directory: Path, reason: str) -> OutputError:
+    return OutputError(f"cannot write into the directory {directory}: {reason}; choose another one")
 
 
 def _percent(character: str) -> str:

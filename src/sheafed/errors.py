@@ -168,6 +168,22 @@ class ReportError(SheafedError):
     """A directory holds no run to report, or a report cannot be written."""
 
 
+class OutputError(SheafedError, OSError):
+    """A file or a directory cannot be written."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a training; the message says what was saved.
+
+    It is no `SheafedError`: what catches errors must not catch it.
+    """
+
+    def __init__(self, message: str, checkpoint: int | None = None) -> None:
+        super().__init__(message)
+        self.checkpoint = checkpoint
+        """The round of the checkpoint from which the training can go on, if there is one."""
+
+
 class SheafedWarning(UserWarning):
     """The base of every warning issued on purpose."""
 

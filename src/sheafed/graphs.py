@@ -160,6 +160,11 @@ def from_edges(
         edges: the pairs of neighbours, in any order.
         names: all agents; if given, the graph must consist of exactly these.
     """
+    if isinstance(edges, str) or not isinstance(edges, Iterable):
+        raise GraphError(
+            f"edges must be a networkx graph or a list of pairs of names, got {edges!r}; see "
+            "sheafed.graphs for line, ring and others"
+        )
     pairs = list(edges)
     for pair in pairs:
         if isinstance(pair, str) or [type(name) for name in pair] != [str, str]:

@@ -55,6 +55,7 @@ PLAIN, INSTANCE = "plain", "instance"
 UNKNOWN_KEY, CHOICE = "unknown_key", "choice"
 SHOULD = "Input should be "
 ARGS = "\nArgs:\n"
+INSTANCE_OF = r"a (?:valid )?dictionary or (?:an )?instance of (\w+)"
 WORDING = {
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
@@ -63,7 +64,7 @@ WORDING = {
     "a valid number": "a number",
     "a valid integer": "an integer",
     "a valid boolean": "true or false",
-    r"a (valid )?dictionary or (an )?instance of \w+": "a table",
+    INSTANCE_OF: "a table",
 }
 """From pydantic's words to ours, as regular expressions."""
 
@@ -212,8 +213,14 @@ def _document(schema: JsonSchemaValue, cls: type) -> None:
             schema["properties"][name]["description"] = text
 
 
-def explain(problem: ValidationError, given: Any) -> str:
-    """Say which keys of nested tables are wrong, what was given, and what can be."""
+def explain(problem: ValidationError, given: Any, *, in_python: bool = False) -> str:
+    """Say which keys of nested tables are wrong, what was given, and what can be.
+
+    Args:
+        problem: what pydantic found.
+        given: the tables.
+        in_python: they were written in Python, where options are instances of their classes.
+    """
     sentences: dict[str, str] = {}
     expected: dict[str, list[str]] = {}
     for error in problem.errors():
@@ -231,9 +238,14 @@ def explain(problem: ValidationError, given: Any) -> str:
             sentences[name] = f"{name} must be {tags}, got {tag!r}"
         elif error["msg"].startswith(SHOULD):
             # The alternatives of a union are one sentence.
-            expected.setdefault(key, []).append(_reword(error["msg"].removeprefix(SHOULD)))
-            choices = " or ".join(expected[key])
-            sentences[key] = f"{key} must be {choices}, got {error['input']!r}"
+            message = error["msg"].removeprefix(SHOULD)
+            if in_python:
+                message = re.sub(INSTANCE_OF, r"options, e.g. \1()", message)
+            expected.setdefault(key, []).append(_reword(message))
+            choices, found = " or ".join(expected[key]), error["input"]
+            sentences[key] = f"{key} must be {choices}, got {found!r}" + (
+                f"; give an instance, {found.__name__}()" if isinstance(found, type) else ""
+            )
         else:
             message = str(context.get("error", error["msg"]))
             sentences[key] = f"{key}: {message}" if key else message
@@ -258,7 +270,7 @@ def _input_error(name: str, problem: ValidationError, given: Mapping[str, Any]) 
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError) and not first["loc"]:
         return cause
-    return InputError(f"{name}: {explain(problem, given)}")
+    return InputError(f"{name}: {explain(problem, given, in_python=True)}")
 
 
 def _path(location: Sequence[int | str], given: Any) -> str:

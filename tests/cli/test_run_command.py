@@ -1,4 +1,7 @@
 import json
+import os
+import shlex
+import signal
 import sys
 
 import pytest
@@ -79,3 +82,36 @@ def test_new_overwrites_nothing(run, tmp_path):
     (tmp_path / "mine.toml").write_text("precious")
     assert run("new", "mine")[0] == 2
     assert (tmp_path / "mine.toml").read_text() == "precious"
+
+
+def test_ctrl_c_says_what_was_saved_and_how_to_go_on(run, tmp_path, monkeypatch, three):
+    def press(self, log):
+        if self.history.rounds == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("sheafed.cli.run._PrintPlacement.on_round", lambda _, n, log: press(n, log))
+    command = ["run", three, "--out", "a run", "--set", "training.epochs=1"]
+    code, _, errors = run(*command, "--seed", 3)
+    assert code == 130
+    assert "Traceback" not in errors
+    assert "interrupted after round 2" in errors
+    again = errors.splitlines()[-1].strip()
+    assert shlex.split(again) == ["sheafed", *command, "--seed", "3", "--resume"]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert run(*shlex.split(again)[1:])[0] == 0
+
+
+@pytest.mark.parametrize("below", ["", "/run"])
+def test_an_out_that_cannot_be_written_is_said_before_anything_is_read(run, tmp_path, below):
+    (tmp_path / "file").write_text("")
+    code, _, errors = run("run", "digits", "--out", f"file{below}")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.startswith("error: cannot write into the directory file")
+
+
+def test_a_file_that_a_command_cannot_write_is_one_line(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, errors = run("new", "file/mine")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.startswith("error: file/mine")

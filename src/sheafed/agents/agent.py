@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from sheafed.agents.casting import InputCast
+from sheafed.agents.checks import check_finite_latents, check_parts
 from sheafed.agents.collation import Collate
 from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
@@ -118,8 +119,7 @@ class Agent:
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"agent {name!r}: batch_size must be at least 1, got {batch_size}")
+        check_parts(name, encoder, head, objective, optimizer, batch_size)
         if num_workers is not None and num_workers < 0:
             raise InputError(f"agent {name!r}: num_workers must not be negative, got {num_workers}")
         if max_grad_norm is not None and not max_grad_norm > 0:
@@ -237,7 +237,8 @@ class Agent:
                 latents.append(self.encode(batch.inputs))
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
-        return torch.cat(latents), torch.cat(known) if known else None
+        check_finite_latents(self.name, encoded := torch.cat(latents))
+        return encoded, torch.cat(known) if known else None
 
     def next_batch(self) -> Batch:
         """Return the next training batch in this agent's own order."""

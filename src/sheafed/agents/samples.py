@@ -200,8 +200,19 @@ def _as_samples(
 
 def _in_memory(given: Any, target: str | None) -> tuple[TensorTree, Tensor | None]:
     if isinstance(given, tuple):
-        return as_tensor_tree(given[0]), torch.as_tensor(given[1])
+        return as_tensor_tree(given[0]), _as_targets(given[1])
     return split_targets(as_tensor_tree(given), target)
+
+
+def _as_targets(given: Any) -> Tensor:
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise DtypeError(
+            f"labels must be whole numbers from 0 on, got {type(given).__name__}: {problem}; "
+            "number them, as `classes, labels = numpy.unique(names, return_inverse=True)` does, "
+            "and give the names as classes=list(classes)"
+        ) from problem
 
 
 def _is_row(value: Any) -> bool:
@@ -265,10 +276,12 @@ def as_local_data(
             "data must have 'train' and may have 'validation' and 'test', got "
             f"{sorted(given)}; a mapping of columns is given as {{'train': columns}}"
         )
-    splits = {
-        split: as_samples(samples, collate_fn, target, num_workers)
-        for split, samples in given.items()
-    }
+    splits = {}
+    for split, samples in given.items():
+        try:
+            splits[split] = as_samples(samples, collate_fn, target, num_workers)
+        except InputError as problem:
+            raise type(problem)(f"its {split} data: {problem}") from problem
     return LocalData(splits["train"], splits.get("validation"), splits.get("test"))
 
 

@@ -17,7 +17,10 @@ ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.
 def as_tensor(name: str, x: Array) -> Tensor:
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         x = x.copy()  # a tensor over read-only memory, such as a mapped file, could write there
-    tensor = torch.as_tensor(x)
+    try:
+        tensor = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise DtypeError(f"{name} must be an array of numbers: {problem}") from problem
     if not tensor.is_floating_point():
         raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
     return tensor.detach()

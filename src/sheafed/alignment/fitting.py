@@ -81,6 +81,11 @@ def align(
             such a map, of the options that do best elsewhere; nothing judges it.
     """
     check_goal(goal)
+    if not isinstance(latents, Mapping):
+        raise InputError(
+            f"latents must be a mapping from names to arrays, got {type(latents).__name__}; write "
+            '{"paris": a, "oslo": b}'
+        )
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
     table = pilot_table(latents)

@@ -62,9 +62,17 @@ def sheafed(
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line, without a traceback."""
+    """Run the command line; an expected error is one line, without a traceback.
+
+    So is a file that cannot be read or written.
+    """
     try:
         app()
     except SheafedError as error:
         print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         raise SystemExit(2) from error

@@ -1,5 +1,7 @@
 """`sheafed run` and `sheafed new`: an experiment from a config or a preset, into a directory."""
 
+import shlex
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +13,14 @@ from rich.table import Table
 from sheafed.config.reading import PRESETS, read_experiment
 from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
 from sheafed.config.starter import write_starter
-from sheafed.errors import ConfigError
+from sheafed.errors import ConfigError, Interrupted
 from sheafed.metrics.metric import ACCURACY, metrics_of
 from sheafed.training import Callback, Cluster, Network
 from sheafed.training.cluster import TIMEOUT
 from sheafed.training.torchrun import in_cluster, launch
+
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 
 
 def run(
@@ -40,20 +45,28 @@ def run(
 ) -> None:
     """Train and evaluate the network that a config describes."""
     experiment = read_experiment(config, overrides or [], seed)
+    command = ["run", config, "--out", str(out)]
+    command += [word for override in overrides or [] for word in ("--set", override)]
+    command += [] if seed is None else ["--seed", str(seed)]
     if processes is not None:
         if in_cluster():
             raise ConfigError("this process was started by torchrun; leave out --processes")
         check_run_directory(experiment, out, resume)
-        command = ["run", config, "--out", str(out), "--timeout", str(timeout)]
-        command += [word for override in overrides or [] for word in ("--set", override)]
-        command += [] if seed is None else ["--seed", str(seed)]
-        command += ["--resume"] if resume else []
+        command += ["--timeout", str(timeout), *(["--resume"] if resume else [])]
         launch(processes, max_restarts, experiment.training.threads, command, out)
         return
     with Cluster(timeout) if in_cluster() else nullcontext() as cluster:
-        network = run_experiment(
-            experiment, out, resume=resume, callbacks=[_PrintPlacement()], cluster=cluster
-        )
+        try:
+            network = run_experiment(
+                experiment, out, resume=resume, callbacks=[_PrintPlacement()], cluster=cluster
+            )
+        except Interrupted as stop:
+            if stop.checkpoint is None:
+                print(stop, file=sys.stderr)
+            else:
+                print(f"{stop}, by:", file=sys.stderr)
+                print(f"  {shlex.join(['sheafed', *command, '--resume'])}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
     if network.group.rank != 0:
         return
     _print_results(network, Console())

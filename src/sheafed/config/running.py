@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import check_output, make_directory, write_atomically
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import Federation, build_federation
@@ -49,6 +49,7 @@ def run_experiment(
     if cluster is not None:
         here = cluster.place(step_flops(experiment) if cluster.rank == 0 else None)
         resume = resume or was_begun_here(out)
+    check_output(out)
     federation = build_federation(experiment, here)
     if cluster is None or cluster.rank == 0:
         _prepare_directory(experiment, federation, out, resume, cluster)
@@ -97,7 +98,7 @@ def _prepare_directory(
     experiment: Experiment, federation: Federation, out: Path, resume: bool, cluster: Cluster | None
 ) -> None:
     check_run_directory(experiment, out, resume)
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     if cluster is not None:
         # First, so that a restart recognises an incomplete directory as its own.
         remember_cluster(out, cluster.placement)

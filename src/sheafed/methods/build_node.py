@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sheafed.agents.agent import Agent
+from sheafed.agents.checks import check_agent
 from sheafed.errors import ShapeError
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.pilots.absent_pilots import AbsentPilots
@@ -39,6 +40,7 @@ def build_node(
     """
     if not isinstance(pilots, AbsentPilots):
         _check_parts(agent, structure(pilots.of(agent.name)))
+        check_agent(agent, pilots.of(agent.name))
     agent.reset_rng(seed)
     return method.node(
         NodeContext(

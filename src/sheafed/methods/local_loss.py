@@ -7,13 +7,19 @@ from torch import Tensor
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
-from sheafed.errors import InputError, NonFiniteError
+from sheafed.errors import InputError, NonFiniteError, ShapeError
 from sheafed.tensor_tree import count_non_finite
 
 
 def local_loss(agent: Agent, batch: Batch, round: int) -> Tensor:
     """Return the objective on a batch; raise if it is not finite or has no gradient."""
     loss = agent.objective(agent, batch)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ShapeError(
+            f"agent {agent.name!r}: its objective must return a scalar tensor, got {found}; take "
+            "the mean over the batch"
+        )
     if not bool(torch.isfinite(loss)):
         bad, total = count_non_finite(batch.inputs)
         raise NonFiniteError(

@@ -18,6 +18,7 @@ from sheafed.methods.method_table import method_from_table
 from sheafed.methods.node import Method, Node
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
+from sheafed.training.arguments import agents_by_name
 from sheafed.training.history import RunHistory, Schedule
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
@@ -25,7 +26,6 @@ from sheafed.training.network_file import WHICH, check_latents, read_network
 from sheafed.training.process_group import SingleProcess
 from sheafed.training.run_identity import agent_identity, describe, model_identity
 from sheafed.training.single_round import handshake
-from sheafed.training.train import agents_by_name
 from sheafed.transport import Barrier, LocalTransport
 
 Which = Literal["last", "best"]

@@ -7,6 +7,7 @@ from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
+from sheafed.methods.divergence import divergence_of
 from sheafed.methods.node import ALIGNMENT, Node
 from sheafed.methods.post_hoc_node import PostHocNode
 from sheafed.training.scores import metric_signs, score
@@ -24,12 +25,14 @@ SHRINKAGES = (0.1, 0.5, 0.9)
 
 def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> None:
     """Let methods that do not learn maps in training fit them now."""
-    for node in nodes.values():
-        policy.send(node.alignment_messages(round))
+    for name, node in nodes.items():
+        with divergence_of(name, round):
+            policy.send(node.alignment_messages(round))
     neighbours = {name: node.neighbours for name, node in nodes.items()}
     inboxes = policy.collect(round, {ALIGNMENT: neighbours})[ALIGNMENT]
     for name, node in nodes.items():
-        node.align(round, inboxes[name])
+        with divergence_of(name, round):
+            node.align(round, inboxes[name])
 
 
 def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:

@@ -31,6 +31,7 @@ class Trainer:
         save: writes a checkpoint, if there is a run directory, given the logs since the last
             evaluation.
         totals: these logs, of a run that is resumed.
+        interrupted: whether to save and raise `KeyboardInterrupt` before the next round.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Trainer:
         observers: Sequence[Callback] = (),
         save: Callable[[Totals], None] = lambda totals: None,
         totals: Totals | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._network, self._history = network, network.history
         self._policy = policy
@@ -49,12 +51,20 @@ class Trainer:
         self._totals: Totals = totals or {}
         self._logs: list[Logs] = []
         self._unsaved = False
+        self._interrupted = interrupted
+        self.saved: int | None = network.history.rounds or None
+        """The round of the last checkpoint, if there is one."""
 
     def run(self) -> None:
         """Take the rounds that are left, evaluate the last one, and save."""
         history, schedule = self._history, self._history.schedule
         began = time.monotonic() - history.seconds
         while history.rounds < schedule.total and not history.stopped:
+            if self._interrupted():
+                history.seconds = time.monotonic() - began
+                if self._unsaved:
+                    self._checkpoint()
+                raise KeyboardInterrupt
             history.rounds = self._policy.enter_round(history.rounds)
             if self._policy.stopping or history.rounds == schedule.total:
                 break
@@ -96,6 +106,7 @@ class Trainer:
         self._gather_logs()
         self._count_bytes()
         self._save(self._totals)
+        self.saved = self._history.rounds
         self._unsaved = False
 
     def _gather_logs(self) -> None:

@@ -10,6 +10,7 @@ from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS
 from sheafed.errors import InputError, RunExistsError
 from sheafed.training.callbacks import Callback, MetricsLog, ProgressBar, Started, is_watched
 from sheafed.training.history import Totals
+from sheafed.training.interruption import Interruption, interrupted
 from sheafed.training.network_file import write_results
 from sheafed.training.post_hoc_maps import compare_whitenings
 from sheafed.training.process_group import ProcessGroup
@@ -44,6 +45,7 @@ def run_to_end(
     if network.group.rank == 0:
         log = [] if network.out is None else [MetricsLog(network.out / METRICS)]
         observers = [*log, *callbacks, *_progress_bar(callbacks, progress)]
+    interruption = Interruption(enabled=network.group.single)
     trainer = Trainer(
         network,
         barrier,
@@ -51,10 +53,14 @@ def run_to_end(
         observers=observers,
         save=lambda totals: save(network, totals),
         totals=totals,
+        interrupted=lambda: interruption.requested,
     )
-    with Started(observers, network), network.reading():
-        trainer.run()
-        _finish(network, barrier, oracle)
+    try:
+        with interruption, Started(observers, network), network.reading():
+            trainer.run()
+            _finish(network, barrier, oracle)
+    except KeyboardInterrupt:
+        raise interrupted(network.history, network.out, trainer.saved) from None
 
 
 def check_new_directory(out: Path, group: ProcessGroup) -> None:

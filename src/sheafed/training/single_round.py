@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sheafed.evaluation.result import mean
+from sheafed.methods.divergence import divergence_of
 from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.node import HELLO, ROUND, Node
 from sheafed.transport import WaitPolicy
@@ -25,11 +26,16 @@ def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
 
 def run_round(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> Logs:
     """Let all agents send, then all receive and take their step; return what they log."""
-    for node in nodes.values():
-        policy.send(node.send(round))
+    for name, node in nodes.items():
+        with divergence_of(name, round):
+            policy.send(node.send(round))
     neighbours = {name: node.neighbours for name, node in nodes.items()}
     inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
-    return {name: node.receive(round, inboxes[name]) for name, node in nodes.items()}
+    logs = {}
+    for name, node in nodes.items():
+        with divergence_of(name, round):
+            logs[name] = node.receive(round, inboxes[name])
+    return logs
 
 
 def average(logs: Logs) -> Log:

@@ -10,10 +10,18 @@ import networkx as nx
 
 from sheafed import graphs
 from sheafed.agents.agent import Agent
+from sheafed.atomic_io import make_directory
+from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import InputError
 from sheafed.methods.build_node import build_node
 from sheafed.methods.node import Method
 from sheafed.pilots.pilot_set import as_pilot_set
+from sheafed.training.arguments import (
+    agents_by_name,
+    check_callbacks,
+    check_method,
+    note_trained_agents,
+)
 from sheafed.training.callbacks import Callback
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
@@ -82,10 +90,14 @@ def train(
             "oracle accuracy needs the inputs of all agents in one process, and agents of a "
             "cluster keep theirs; give oracle=False"
         )
+    check_method(method)
+    check_callbacks(callbacks)
     by_name = agents_by_name(agents)
     metadata = gather_metadata(by_name, group)
     rounds_per_epoch = rounds_per_epoch or _smallest_epoch(metadata)
     schedule = Schedule(epochs, rounds_per_epoch, evaluate_every, checkpoint_every)
+    if not (resume and out is not None and (Path(out) / CHECKPOINT).exists()):
+        note_trained_agents(by_name)
     network, barrier = _prepare(
         by_name, metadata, graph, method, pilots, seed, schedule, group, transport
     )
@@ -139,6 +151,7 @@ def _prepare(
 
 def _open_directory(network: Network, out: Path, resume: bool) -> Totals:
     """Restore the run of a directory, or check that there is none."""
+    make_directory(out)
     if resume:
         totals = restore(network, out)
         network.history.check_length()
@@ -151,12 +164,3 @@ def _smallest_epoch(metadata: Mapping[str, AgentMetadata]) -> int:
     """Return the number of batches of the smallest training set."""
     batches = [known.batches for known in metadata.values() if known.learns]
     return max(1, min(batches, default=1))
-
-
-def agents_by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
-    """Sort the agents by name: their order must not matter."""
-    listed = sorted(agents, key=lambda agent: agent.name)
-    by_name = {agent.name: agent for agent in listed}
-    if len(by_name) != len(listed):
-        raise InputError(f"agents must have different names, got {[a.name for a in listed]}")
-    return by_name

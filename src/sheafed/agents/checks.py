@@ -1,0 +1,145 @@
+"""What can be wrong with an agent, found before its first round and said by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.objectives.supervised import check_labels, cross_entropy
+from sheafed.agents.samples import INTEGERS, Samples
+from sheafed.errors import InputError, NonFiniteError, ShapeError, SheafedError
+from sheafed.tensor_tree import TensorTree, describe, select_rows, tree_length
+
+if TYPE_CHECKING:
+    from sheafed.agents.agent import Agent
+
+FEW = 2
+"""Samples that modules are tried on."""
+
+
+def check_agent(agent: Agent, pilots: TensorTree) -> None:
+    """Try encoder and head on a few samples of everything that they will be given.
+
+    Labels that are in memory are all checked; of others, those of the first samples.
+    """
+    with agent.rng_context(), agent.inference(), torch.no_grad():
+        latents = _encode(agent, "training inputs", _first(agent.data.train))
+        _encode(agent, "pilots", select_rows(pilots, slice(FEW)))
+        scores = None if agent.head is None else _apply_head(agent, latents)
+        for split in ("train", "validation", "test"):
+            samples: Samples | None = getattr(agent.data, split)
+            if samples is None:
+                continue
+            if split != "train":
+                _encode(agent, f"{split} inputs", _first(samples))
+            if scores is not None and (split != "train" or agent.objective is cross_entropy):
+                _check_split_labels(agent, split, samples, scores)
+
+
+def _first(samples: Samples) -> TensorTree:
+    return samples.batch(torch.arange(min(FEW, len(samples)))).inputs
+
+
+def _encode(agent: Agent, what: str, inputs: TensorTree) -> Tensor:
+    with _explained(
+        f"agent {agent.name!r}: its encoder fails on its {what}, {describe(inputs)}, and takes "
+        f"inputs like those it was given first, {describe(_first(agent.data.train))}"
+    ):
+        return agent.encode(inputs)
+
+
+def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
+    first = next((m for m in agent.head.modules() if isinstance(m, nn.Linear)), None)  # type: ignore[union-attr]
+    expected = "" if first is None else f", and its first linear layer takes {first.in_features}"
+    with _explained(
+        f"agent {agent.name!r}: its head fails on latents of size d = {agent.dimension}, which its "
+        f"encoder gives{expected}; give both the same size"
+    ):
+        scores: Any = agent.head(latents)  # type: ignore[misc]
+    if not isinstance(scores, Tensor) or len(scores) != tree_length(latents):
+        found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ShapeError(
+            f"agent {agent.name!r}: its head must give one row per latent, for latents of shape "
+            f"{tuple(latents.shape)} it gave {found}"
+        )
+    return scores
+
+
+def _check_split_labels(agent: Agent, split: str, samples: Samples, scores: Tensor) -> None:
+    """Raise on labels that no output of the head stands for."""
+    targets = getattr(samples, "targets", None)
+    if not isinstance(targets, Tensor):
+        targets = samples.batch(torch.arange(min(FEW, len(samples)))).targets
+    if targets is None or targets.dtype not in INTEGERS:
+        return  # none, class probabilities, or numbers to predict
+    if scores.ndim < 2 or scores.shape[1] < 2:
+        if agent.objective is not cross_entropy:
+            return  # counts to predict
+        raise ShapeError(
+            f"agent {agent.name!r}: its head gives {tuple(scores.shape)} for {len(scores)} "
+            f"latents, expected ({len(scores)}, classes), a score for each of two or more classes"
+        )
+    one_hot = (
+        targets.ndim == 2
+        and targets.shape[1:] == scores.shape[1:]
+        and bool((targets.sum(1) == 1).all())
+    )
+    if one_hot:
+        raise ShapeError(
+            f"agent {agent.name!r}: its {split} labels are one-hot, of shape "
+            f"{tuple(targets.shape)}, expected one number per sample; give labels.argmax(1)"
+        )
+    try:
+        check_labels(agent.name, targets, scores[:1].expand(len(targets), *scores.shape[1:]))
+    except InputError as problem:
+        raise type(problem)(f"{problem} (in its {split} data)") from None
+
+
+@contextmanager
+def _explained(message: str) -> Iterator[None]:
+    """Say what a module was given when it fails."""
+    try:
+        yield
+    except SheafedError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as problem:
+        raise InputError(f"{message}: {problem}") from problem
+
+
+def check_parts(
+    name: str, encoder: Any, head: Any, objective: Any, optimizer: Any, batch_size: Any
+) -> None:
+    """Raise unless the parts of an agent are of the kinds that they must be."""
+    kinds = {
+        "encoder": (encoder, isinstance(encoder, nn.Module), "a torch module"),
+        "head": (head, head is None or isinstance(head, nn.Module), "a torch module or None"),
+        "objective": (objective, callable(objective), "a function of agent and batch"),
+        "optimizer": (
+            optimizer,
+            callable(optimizer) or isinstance(optimizer, torch.optim.Optimizer),
+            "a torch optimiser, or a function from parameters to one, e.g. torch.optim.Adam",
+        ),
+        "batch_size": (
+            batch_size,
+            batch_size is None or (type(batch_size) is int and batch_size > 0),
+            "a whole number of at least 1",
+        ),
+    }
+    for what, (given, valid, expected) in kinds.items():
+        if not valid:
+            raise InputError(f"agent {name!r}: {what} must be {expected}, got {given!r}")
+
+
+def check_finite_latents(name: str, latents: Tensor) -> None:
+    """Raise if samples `(n, d)` to evaluate on were not encoded to numbers."""
+    bad = int((~torch.isfinite(latents)).any(1).sum())
+    if bad:
+        raise NonFiniteError(
+            f"agent {name!r}: its encoder gives non-finite latents for {bad} of {len(latents)} "
+            "samples to evaluate on; clean these data if they hold NaN, else lower the learning "
+            "rate or clip the gradient (max_grad_norm)"
+        )
