@@ -4,7 +4,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt
+# One line per download with its size; what fails is shown in full.
+SHOWN  := awk '/^ *(Downloading|Processing|Installing|Successfully)/ && !/build|metadata/ {print; fflush()}'
+SHELL  := bash
 # Only what is imported is compiled, and what is compiled is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -16,11 +19,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+	@echo "installing PyTorch and 13 other packages into $(VENV): downloads about 300 MB with a CPU build of"
+	@echo "PyTorch, 3 GB with the CUDA build that pip takes on Linux; a minute or more"
+	@set -o pipefail; $(PIP) --editable . | $(SHOWN)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+	@echo "installing sheafed with its development tools into $(VENV)"
+	@set -o pipefail; $(PIP) --editable '.[dev]' | $(SHOWN)
 	@touch $@ $(VENV)/.runtime
 
 install: $(VENV)/.dev

@@ -244,7 +244,9 @@ def test_names(name: Any) -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_batch_sizes(size: int) -> None:
-    with pytest.raises(InputError, match=f"agent 'a': batch_size must be at least 1, got {size}"):
+    with pytest.raises(
+        InputError, match=f"agent 'a': batch_size must be a whole number of at least 1, got {size}"
+    ):
         agent(batch_size=size)
 
 

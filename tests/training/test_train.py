@@ -248,7 +248,7 @@ def test_no_agents() -> None:
 
 
 def test_duplicate_names() -> None:
-    with pytest.raises(InputError, match=r"different names, got \['a', 'a'\]"):
+    with pytest.raises(InputError, match=r"different names, got \['a'\] more than once"):
         go(agents=[simple_agent("a"), simple_agent("a", 4)])
 
 

@@ -18,7 +18,7 @@ def divergence_of(agent: str, round: int) -> Iterator[None]:
         yield
     except SingularCovarianceError as problem:
         raise SingularCovarianceError(f"{where}: {problem}") from problem
-    except (NonFiniteError, torch.linalg.LinAlgError) as problem:
+    except (NonFiniteError, torch.linalg.LinAlgError) as problem:  # type: ignore[attr-defined]
         if str(problem).startswith("agent "):
             raise
         raise NonFiniteError(

@@ -28,8 +28,7 @@ def agents_by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
         raise InputError(
-            f"agents must have different names, got {repeated} more than once among "
-            f"{sorted(counts)}"
+            f"agents must have different names, got {repeated} more than once; rename them"
         )
     _check_apart(listed)
     return {agent.name: agent for agent in sorted(listed, key=lambda agent: agent.name)}
