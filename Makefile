@@ -19,8 +19,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing PyTorch and 13 other packages into $(VENV): downloads about 300 MB with a CPU build of"
-	@echo "PyTorch, 3 GB with the CUDA build that pip takes on Linux; a minute or more"
+	@echo "installing PyTorch and 13 other packages into $(VENV): downloads about 0.3 GB with a CPU build of"
+	@echo "PyTorch, 1.4 GB with the CUDA build that pip takes on Linux; a minute or more"
 	@set -o pipefail; $(PIP) --editable . | $(SHOWN)
 	@touch $@
 

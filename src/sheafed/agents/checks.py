@@ -36,7 +36,8 @@ def check_agent(agent: Agent, pilots: TensorTree) -> None:
                 continue
             if split != "train":
                 _encode(agent, f"{split} inputs", _first(samples))
-            if scores is not None and (split != "train" or agent.objective is cross_entropy):
+            judged = split != "train" and agent.metric.task == "classification"
+            if scores is not None and (judged or agent.objective is cross_entropy):
                 _check_split_labels(agent, split, samples, scores)
 
 
@@ -75,10 +76,8 @@ def _check_split_labels(agent: Agent, split: str, samples: Samples, scores: Tens
     if not isinstance(targets, Tensor):
         targets = samples.batch(torch.arange(min(FEW, len(samples)))).targets
     if targets is None or targets.dtype not in INTEGERS:
-        return  # none, class probabilities, or numbers to predict
+        return  # none, or class probabilities
     if scores.ndim < 2 or scores.shape[1] < 2:
-        if agent.objective is not cross_entropy:
-            return  # counts to predict
         raise ShapeError(
             f"agent {agent.name!r}: its head gives {tuple(scores.shape)} for {len(scores)} "
             f"latents, expected ({len(scores)}, classes), a score for each of two or more classes"
