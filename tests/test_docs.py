@@ -189,6 +189,28 @@ def test_tutorials_run(page, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_page_about_inputs_runs(capsys):
+    """Its tokenizer and its model are small stand-ins."""
+    transformers = importlib.import_module("transformers")
+    config = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    stand_ins = {
+        "model": transformers.BertModel(config),
+        "tokenizer": lambda texts: {"input_ids": [[5, len(text), 0] for text in texts]},
+        "texts": ["a", "text"] * 40,
+    }
+    page = DOCS / "how-to" / "text-and-dict-inputs.md"
+    exec("\n".join(snippets(page, "python")), stand_ins)
+    assert "torch.Size([5, 16])" in capsys.readouterr().out
+    assert stand_ins["reader"].dimension == 8
+    assert stand_ins["network"].pilots.shared
+
+
 def test_notation_names_exist():
     """Every `sheafed...` in the table of symbols is a module, an attribute or an option."""
     names = re.findall(r"`(sheafed[\w.]*)`", (DOCS / "reference" / "notation.md").read_text())

@@ -138,6 +138,14 @@ def test_text_encoders(load, monkeypatch, capsys):
     assert f"{alone:.3f} alone, {recommended:.3f} recommended" in shown
 
 
+def test_text_views(load):
+    network = load("text_views").main(epochs=6)
+    assert network.history.last["private_accuracy"] > 0.7  # a guess gives .33
+    assert network.history.last["communication_accuracy"] > 0.7
+    assert network.history.evaluation.oracle == {}  # neither takes the other's inputs
+    assert len((EXAMPLES / "text_views.py").read_text().splitlines()) < 60
+
+
 def test_noisy_channels(load, tmp_path):
     module = load("noisy_channels")
     module.AXES = {"snr_db": ("dB", (-20, 20), (20,)), "bits": ("bits", (1, 8), ())}

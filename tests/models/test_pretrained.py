@@ -146,6 +146,18 @@ def test_padding_does_not_count() -> None:
     assert Agent("a", HuggingFaceEncoder(model), data=tokens, frozen=True).dimension == 5
 
 
+def test_what_a_tokenizer_returns_is_passed_with_its_own_mask() -> None:
+    model = LikeTransformers("input_ids", padding=0)
+    tokens = torch.tensor([[3, 4, 5, 0], [6, 7, 0, 0]])
+    given = {"attention_mask": torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0]]), "input_ids": tokens}
+    one = Agent("a", HuggingFaceEncoder(model), data={"train": given}, frozen=True)
+    table = model.embed.weight
+    torch.testing.assert_close(one.encode(given)[0], (table[3] + table[4]) / 2)
+    assert model.given == given
+    with pytest.raises(InputError, match=r"needs the input 'input_ids', got \['pixel_values'\]"):
+        HuggingFaceEncoder(model)(pixel_values=tokens)
+
+
 def test_poolings() -> None:
     hidden = images(2, 3, 5)
     output = SimpleNamespace(last_hidden_state=hidden, pooler_output=hidden[:, 2, :, None, None])
