@@ -211,6 +211,12 @@ def test_the_page_about_inputs_runs(capsys):
     assert stand_ins["network"].pilots.shared
 
 
+def test_a_regression_runs(capsys):
+    regression, *_ = snippets(DOCS / "how-to" / "your-own-task-and-metric.md", "python")
+    exec(regression.replace("epochs=20", "epochs=2"), {})
+    assert "communication" in capsys.readouterr().out
+
+
 def test_notation_names_exist():
     """Every `sheafed...` in the table of symbols is a module, an attribute or an option."""
     names = re.findall(r"`(sheafed[\w.]*)`", (DOCS / "reference" / "notation.md").read_text())

@@ -10,6 +10,7 @@ from sheafed.sweep.results import (
     as_csv,
     as_markdown,
     average,
+    columns,
     is_finished,
     tabulate,
     validation_score,
@@ -107,3 +108,28 @@ def test_a_fair_whitening_decides_and_is_shown(tmp_path):
     learnt = Trial((), (), 1)
     finish(learnt, tmp_path, 0.5, communication_accuracy=0.4)
     assert tabulate([learnt], tmp_path)[0].mean["fair"] == 0.4
+
+
+def test_an_error_is_minimised_and_has_columns_of_its_own(tmp_path):
+    small, large = (Trial((), (f"method.penalty={x}",), 0) for x in ("0.1", "1"))
+    for trial, error in ((small, 0.2), (large, 0.9)):
+        fair = {"validation_communication_mse": error, "communication_mse": error}
+        keys = dict.fromkeys(columns(["mse"]), error)
+        summary = keys | {"metrics": {"mse": {"greater_is_better": False}}}
+        summary |= {
+            "edges": [{"oracle_mse": 0.5}, {"oracle_mse": None}],
+            "whitenings": {"fair": fair},
+        }
+        directory = tmp_path / trial.directory
+        directory.mkdir(parents=True)
+        (directory / "summary.json").write_text(json.dumps(summary))
+        record = {"validation_score": -0.5, "validation_private_mse": 0.4}
+        (directory / "metrics.jsonl").write_text(json.dumps(record))
+    assert validation_score(small, tmp_path) == pytest.approx(-(0.4 + 0.2) / 2)
+    table = tabulate([small, large], tmp_path)
+    assert table[0].chosen == (small.candidate,)
+    assert table[0].mean["fair"] == 0.2
+    assert table[0].mean["oracle_mse_degree_weighted"] == 0.5
+    assert "private mse" in as_markdown(table)
+    (row,) = csv.DictReader(io.StringIO(as_csv(table)))
+    assert (row["private_mse"], "private_accuracy" in row) == ("0.2", False)

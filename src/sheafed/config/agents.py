@@ -146,6 +146,7 @@ def build_agent(
         batch_size=table.batch_size,
         max_grad_norm=table.max_grad_norm,
         classes=samples.classes,
+        metric=table.metric,
     )
 
 

@@ -241,6 +241,8 @@ class Training(Table):
     """Epochs from one evaluation to the next."""
     checkpoint_every: Count | None = None
     """Rounds from one checkpoint to the next; by default an epoch."""
+    metric: Literal["accuracy", "top_5_accuracy", "macro_f1"] = "accuracy"
+    """By which all agents are judged."""
     oracle: Switch = True
     """Also measure oracle accuracy: what the receiver's head says if the receiver encodes the
     sender's inputs itself. It is no upper bound of communication accuracy."""

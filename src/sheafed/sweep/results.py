@@ -11,25 +11,30 @@ from typing import Any
 
 from sheafed.checkpointing.run_directory import METRICS, SUMMARY
 from sheafed.errors import DataFormatError, SweepError
+from sheafed.metrics.metric import ACCURACY, metrics_of
 from sheafed.sweep.tables import csv_table, markdown_table, with_deviation
 from sheafed.sweep.trials import Overrides, Trial
+from sheafed.training.scores import score as signed_mean
 
-COLUMNS = (
-    "private_accuracy",
-    "communication_accuracy",
-    "communication_accuracy_degree_weighted",
-    "oracle_accuracy",
-    "misalignment",
-    "bytes_sent",
-    "as_in_paper",
-    "as_in_paper_degree_weighted",
-    "oracle_accuracy_degree_weighted",
-    "fair",
-    "fair_degree_weighted",
-)
-"""What a table can show. `as_in_paper` and `fair` are the communication accuracies of a method that
-is aligned after training, with the whitenings of `sheafed.training.post_hoc_maps`. Of a method that
-learns its maps, the first is missing and the second is what it learnt."""
+
+def columns(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return what a table of runs with some metrics can show.
+
+    `as_in_paper` and `fair` are the communication values of a method that is aligned after
+    training, with the whitenings of `sheafed.training.post_hoc_maps`. Of a method that learns its
+    maps, the first is missing and the second is what it learnt.
+    """
+    return (
+        *(key.format(metric) for metric in metrics for key in _OF_METRIC),
+        *("misalignment", "bytes_sent", "as_in_paper", "as_in_paper_degree_weighted"),
+        *(f"oracle_{metric}_degree_weighted" for metric in metrics),
+        *("fair", "fair_degree_weighted"),
+    )
+
+
+_OF_METRIC = ("private_{}", "communication_{}", "communication_{}_degree_weighted", "oracle_{}")
+COLUMNS = columns([ACCURACY.name])
+"""What a table can show where the metric is accuracy."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ def tabulate(trials: Sequence[Trial], out: Path) -> list[Row]:
 def average(variant: Overrides, trials: Sequence[Trial], out: Path) -> Row:
     """Return the results of finished trials, one per seed, as a row."""
     summaries = [read_summary(trial, out) for trial in trials]
-    found = {key: [_value(summary, key) for summary in summaries] for key in COLUMNS}
+    shown = columns(list(dict.fromkeys(m for summary in summaries for m in metrics_of(summary))))
+    found = {key: [_value(summary, key) for summary in summaries] for key in shown}
     known = {key: [v for v in values if v is not None] for key, values in found.items()}
     return Row(
         variant=variant,
@@ -89,7 +95,7 @@ def average(variant: Overrides, trials: Sequence[Trial], out: Path) -> Row:
 
 
 def validation_score(trial: Trial, out: Path) -> float:
-    """Return the mean of private and communication accuracy on validation data.
+    """Return the mean of private and communicated metrics on validation data; greater is better.
 
     Communication of a method that is aligned after training is that of its fair whitening.
     """
@@ -97,9 +103,12 @@ def validation_score(trial: Trial, out: Path) -> float:
     lines = path.read_text(encoding="utf-8").splitlines()
     record = json.loads(lines[-1]) if lines else {}
     score = record.get("validation_score")
-    fair = _fair(read_summary(trial, out)).get("validation_communication_accuracy")
-    if score is not None and fair is not None:
-        score = (record["validation_private_accuracy"] + fair) / 2
+    summary = read_summary(trial, out)
+    prefix, fair = "validation_", _fair(summary)
+    chosen = {k: v for k, v in fair.items() if k.startswith(prefix) and v is not None}
+    if score is not None and chosen:
+        values = {k.removeprefix(prefix): v for k, v in (record | chosen).items() if prefix in k}
+        score = signed_mean(values, _signs(summary))
     if score is None and trial.candidate:
         raise DataFormatError(
             f"{path} has no validation score to choose by; give the agents validation data"
@@ -119,8 +128,9 @@ def read_summary(trial: Trial, out: Path) -> dict[str, Any]:
 
 def as_csv(table: Sequence[Row]) -> str:
     """Return the table with a mean and a standard deviation per column."""
+    shown = columns(_metrics(table))
     headings = ["variant", "chosen", "seeds"]
-    headings += [f"{key}{suffix}" for key in COLUMNS for suffix in ("", "_sd")]
+    headings += [f"{key}{suffix}" for key in shown for suffix in ("", "_sd")]
     return csv_table(
         headings,
         (
@@ -128,7 +138,7 @@ def as_csv(table: Sequence[Row]) -> str:
                 " ".join(row.variant),
                 " | ".join(" ".join(candidate) for candidate in row.chosen if candidate),
                 row.seeds,
-                *(value for key in COLUMNS for value in (row.mean[key], row.deviation[key])),
+                *(v for key in shown for v in (row.mean.get(key), row.deviation.get(key))),
             ]
             for row in table
         ),
@@ -136,14 +146,15 @@ def as_csv(table: Sequence[Row]) -> str:
 
 
 def as_markdown(table: Sequence[Row]) -> str:
-    """Return the accuracies, the misalignment and the MiB sent."""
-    keys = (*COLUMNS[:5], "as_in_paper")
+    """Return the metrics, the misalignment and the MiB sent."""
+    metrics = _metrics(table)
+    keys = (*columns(metrics)[: len(_OF_METRIC) * len(metrics) + 1], "as_in_paper")
     return markdown_table(
         ["variant", *(key.replace("_", " ") for key in keys), "MiB sent"],
         (
             [
                 " ".join(row.variant) or "the config",
-                *(with_deviation(row.mean[key], row.deviation[key]) for key in keys),
+                *(with_deviation(row.mean.get(key), row.deviation.get(key)) for key in keys),
                 f"{(row.mean['bytes_sent'] or 0) / 2**20:.1f}",
             ]
             for row in table
@@ -151,18 +162,30 @@ def as_markdown(table: Sequence[Row]) -> str:
     )
 
 
+def _metrics(table: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(metric for row in table for metric in metrics_of(row.mean)))
+
+
+def _signs(summary: Mapping[str, Any]) -> dict[str, int]:
+    """Return, by metric, 1 if a greater value is better, else -1."""
+    known = summary.get("metrics", {})
+    greater = {m: known.get(m, {}).get("greater_is_better", True) for m in metrics_of(summary)}
+    return {metric: 1 if better else -1 for metric, better in greater.items()}
+
+
 def _value(summary: Mapping[str, Any], key: str) -> float | None:
+    communication = f"communication_{metrics_of(summary)[0]}"
     if key.startswith("as_in_paper"):
         private = summary.get("whitenings", {}).get("as-in-paper", {})
-        return private.get(key.replace("as_in_paper", "communication_accuracy"))  # type: ignore[no-any-return]
+        return private.get(key.replace("as_in_paper", communication))  # type: ignore[no-any-return]
     if key.startswith("fair"):
-        key = key.replace("fair", "communication_accuracy")
+        key = key.replace("fair", communication)
         return _fair(summary).get(key, summary[key])  # type: ignore[no-any-return]
-    if key == "oracle_accuracy_degree_weighted":
-        oracle = [edge["oracle_accuracy"] for edge in summary["edges"]]
+    if key.startswith("oracle_") and key.endswith("_degree_weighted"):
+        oracle = [edge.get(key.removesuffix("_degree_weighted")) for edge in summary["edges"]]
         known = [value for value in oracle if value is not None]
         return statistics.fmean(known) if known else None
-    value: float | None = summary[key]
+    value: float | None = summary.get(key)
     return value
 
 
