@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from sheafed.devices import double
 from sheafed.errors import InputError
 from sheafed.options import Fraction, Real, options
 
@@ -63,7 +64,7 @@ def add_noise(latents: Tensor, snr_db: float, stream: torch.Generator) -> Tensor
     True
     """
     power = latents.square().mean(-1, keepdim=True)
-    noise = torch.randn(latents.shape, generator=stream, dtype=latents.dtype)
+    noise = torch.randn(latents.shape, generator=stream, dtype=latents.dtype).to(latents.device)
     return latents + noise * (power * 10 ** (-snr_db / 10)).sqrt()
 
 
@@ -74,7 +75,7 @@ def erase(latents: Tensor, probability: float, stream: torch.Generator) -> Tenso
     tensor([[0., 0., 0.]])
     """
     draws = torch.rand(latents.shape, generator=stream, dtype=torch.float64)
-    return torch.where(draws < probability, torch.zeros_like(latents), latents)
+    return torch.where((draws < probability).to(latents.device), torch.zeros_like(latents), latents)
 
 
 def quantise(latents: Tensor, bits: int) -> Tensor:
@@ -88,12 +89,12 @@ def quantise(latents: Tensor, bits: int) -> Tensor:
     """
     _check_bits(bits)
     cells = 2**bits
-    exact = latents.double()
+    exact = double(latents)
     width = 2 * exact.abs().amax(-1, keepdim=True) / cells
     inside = torch.where(width > 0, width, torch.ones_like(width))  # a latent of zeros stays zero
     cell = (exact / inside).floor().clamp(-cells // 2, cells // 2 - 1)
     middle: Tensor = (cell + 0.5) * width
-    return middle.to(latents.dtype)
+    return middle.to(latents)
 
 
 def _check_bits(bits: int) -> None:

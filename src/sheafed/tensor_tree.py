@@ -73,7 +73,9 @@ def select_rows(tree: TensorTree, indices: Tensor | slice) -> TensorTree:
     >>> select_rows({"a": torch.arange(3)}, torch.tensor([2, 0]))
     {'a': tensor([2, 0])}
     """
-    return map_tensors(lambda tensor: tensor[indices], tree)
+    if isinstance(indices, slice):
+        return map_tensors(lambda tensor: tensor[indices], tree)
+    return map_tensors(lambda tensor: tensor[indices.to(tensor.device)], tree)
 
 
 def to_device(tree: TensorTree, device: torch.device) -> TensorTree:

@@ -15,7 +15,6 @@ from sheafed.agents.agent import Agent, paper_optimizer
 from sheafed.agents.objectives import cross_entropy
 from sheafed.agents.samples import Batch
 from sheafed.errors import (
-    DtypeError,
     EmptyInputError,
     InputCastWarning,
     InputError,
@@ -197,21 +196,6 @@ def test_non_finite_latents() -> None:
     inputs[0, 0] = float("nan")
     with pytest.raises(NonFiniteError, match="agent 'a': the encoder gives non-finite latents"):
         agent(data=(inputs, targets))
-
-
-HALF = [torch.bfloat16, torch.float16]
-
-
-@pytest.mark.parametrize("half", HALF)
-def test_models_in_half_precision_are_named(half: torch.dtype) -> None:
-    inputs, labels = data()
-    encoder = nn.Linear(FEATURES, 2).to(half)
-    with pytest.raises(DtypeError, match=rf"agent 'a': the encoder has .*{half}.*encoder\.float"):
-        agent(encoder=encoder)
-    with pytest.raises(DtypeError, match=rf"agent 'a': the encoder gives latents in {half}"):
-        agent(encoder=encoder, data=(inputs.to(half), labels))
-    with pytest.raises(DtypeError, match=rf"agent 'a': the head has .*{half}.*head\.float"):
-        agent(head=nn.Linear(2, CLASSES).to(half))
 
 
 def test_an_encoder_may_compute_in_half_precision() -> None:

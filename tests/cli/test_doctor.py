@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sheafed.cli import doctor
+from sheafed.devices import auto_device
 
 
 def test_every_extra_is_listed():
@@ -25,6 +26,7 @@ def test_installed_and_missing_packages_are_listed(capsys, monkeypatch):
     doctor.doctor()
     printed = capsys.readouterr().out
     assert f"torch {genuine('torch')}" in printed
+    assert f"training.device=auto takes {auto_device()}" in printed
     assert "pip install 'sheafed[tune]'" in printed
     assert f"sheafed {genuine('sheafed')}" in printed
 

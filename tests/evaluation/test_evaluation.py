@@ -317,7 +317,7 @@ def test_evaluation_leaves_no_trace(whitening: Any) -> None:
     assert False in modes
     parameters = [p for agent in run.agents.values() for p in agent.parameters]
     gradients = [p.grad.clone() for p in parameters]
-    before, streams = weights(run), [a._rng_state.clone() for a in run.agents.values()]
+    before, streams = weights(run), [a.state()["rng_state"].clone() for a in run.agents.values()]
     whitenings = [
         {k: v.clone() for k, v in n.whitening.state_dict().items()} for n in run.nodes.values()
     ]
@@ -331,7 +331,8 @@ def test_evaluation_leaves_no_trace(whitening: Any) -> None:
     after = weights(run)
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert all(
-        torch.equal(a._rng_state, s) for a, s in zip(run.agents.values(), streams, strict=True)
+        torch.equal(a.state()["rng_state"], s)
+        for a, s in zip(run.agents.values(), streams, strict=True)
     )
     for node, kept in zip(run.nodes.values(), whitenings, strict=True):
         now = node.whitening.state_dict()

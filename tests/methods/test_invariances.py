@@ -311,7 +311,7 @@ def test_pilots_are_encoded_without_a_trace() -> None:
     node = nodes["a"]
     modes = [m.training for m in (*agents[0].encoder.modules(), *agents[0].head.modules())]
     before, outside = weights_of(agents), torch.get_rng_state()
-    own, position = agents[0]._rng_state.clone(), agents[0].order.position
+    own, position = agents[0].state()["rng_state"].clone(), agents[0].order.position
     first, again = node.pilot_latents(), node.pilot_latents()
     messages = list(node.send(0))
     node.white_pilots()
@@ -320,7 +320,7 @@ def test_pilots_are_encoded_without_a_trace() -> None:
     after = weights_of(agents)
     assert all(torch.equal(after[n][k], before[n][k]) for n in before for k in before[n])
     assert torch.equal(torch.get_rng_state(), outside)
-    assert torch.equal(agents[0]._rng_state, own)
+    assert torch.equal(agents[0].state()["rng_state"], own)
     assert agents[0].order.position == position
     assert modes == [m.training for m in (*agents[0].encoder.modules(), *agents[0].head.modules())]
 

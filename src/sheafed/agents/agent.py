@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import torch
@@ -15,9 +15,19 @@ from sheafed.agents.checks import check_finite_latents, check_parts
 from sheafed.agents.collation import Collate
 from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
+from sheafed.agents.precision import (
+    Precision,
+    autocast,
+    check_precision,
+    check_trainable,
+    half_dtype,
+    widened,
+)
 from sheafed.agents.read_ahead import BatchStream, batches
+from sheafed.agents.rng import RngStream
 from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples, as_local_data
 from sheafed.agents.task import check_metric, is_regression
+from sheafed.devices import as_device, device_of
 from sheafed.errors import (
     DtypeError,
     InputError,
@@ -26,8 +36,14 @@ from sheafed.errors import (
 )
 from sheafed.linalg.checks import FLOATING
 from sheafed.metrics.metric import Metric, as_metric
-from sheafed.seeds import generator
-from sheafed.tensor_tree import TensorTree, describe, structure, tree_length
+from sheafed.tensor_tree import (
+    TensorTree,
+    describe,
+    map_tensors,
+    structure,
+    to_device,
+    tree_length,
+)
 
 ENCODING_BATCH_SIZE = 128
 """Samples encoded at once: with 1024 the activations of small images take memory that the system
@@ -96,6 +112,11 @@ class Agent:
         metric: by which the agent's own head and those that read its latents are judged: a name
             of `sheafed.metrics.METRICS`, a `sheafed.metrics.Metric`, or a metric of torchmetrics.
             By default `"accuracy"`, and `"r2"` for the objective `mean_squared_error`.
+        device: where the agent computes, e.g. `"cuda:0"`, or `"auto"`; by default where the
+            encoder is. Its modules are moved there once, and inputs as they come. Agents of one
+            network may be on different devices.
+        precision: `"bf16"` runs encoder and head under bfloat16 autocast. Latents are float32
+            beyond the encoder, as those of an encoder with weights in half precision are.
     """
 
     def __init__(
@@ -116,6 +137,8 @@ class Agent:
         target: str | None = None,
         num_workers: int | None = None,
         metric: Metric | str | Any = None,
+        device: str | torch.device | None = None,
+        precision: Precision = "full",
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
@@ -154,16 +177,21 @@ class Agent:
         self._cast = InputCast(name, encoder)
         with self._naming_errors():
             first = self.data.train.batch(torch.arange(min(2, len(self.data.train))))
+        modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
+        self.device = self._place(modules, device)
+        self.precision = check_precision(name, precision)
+        for module in modules:
+            check_trainable(name, module)
+        self._half = {"encoder": half_dtype(encoder), "head": half_dtype(head)}
         self.dimension = self._infer_dimension(first.inputs)
         self.regression = is_regression(self.metric, objective, first.targets)
         """Whether the head predicts numbers, not classes."""
-        if head is not None:
-            self._check_precision("head", head)
-        modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
         if isinstance(optimizer, Optimizer):
             self.optimizer = optimizer
+            if optimizer.state:  # loading moves it to where the parameters are now
+                optimizer.load_state_dict(optimizer.state_dict())
         else:
             self.optimizer = optimizer(self.parameters) if self.learns else _empty_optimizer()
         self.reset_rng(seed=0)
@@ -178,11 +206,11 @@ class Agent:
         self.steps = 0
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
         self._stream = BatchStream(self.data.train, self.order, seed, self.name)
-        self._rng_state = generator(seed, self.name, "noise").get_state()
+        self._rng = RngStream(self.device, seed, self.name)
 
     def encode(self, inputs: TensorTree) -> Tensor:
         """Return the latents `(n, d)` of inputs, in the encoder's current mode."""
-        latents = call_encoder(self._encode, self._cast(inputs))
+        latents = self._latents(inputs)
         if latents.ndim != 2 or latents.shape[-1] != self.dimension:
             n = tree_length(inputs)
             raise LatentSizeError(
@@ -192,6 +220,14 @@ class Agent:
         for record in self._latent_records:
             record.append(latents)
         return latents
+
+    def apply_head(self, latents: Tensor) -> Tensor:
+        """Return what the head gives for latents `(n, d)`, in float32 if it is in less."""
+        if self.head is None:
+            raise InputError(f"agent {self.name!r} has no head to evaluate; give it one")
+        given = latents.to(device=self.device, dtype=self._half["head"])
+        with autocast(self.device, self.precision):
+            return widened(self.head(given))
 
     @contextmanager
     def record_latents(self) -> Iterator[list[Tensor]]:
@@ -215,20 +251,16 @@ class Agent:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
 
-    @contextmanager
-    def rng_context(self) -> Iterator[None]:
-        """Make torch's global stream this agent's own, e.g. for dropout and augmentation."""
-        outside = torch.get_rng_state()
-        torch.set_rng_state(self._rng_state)
-        try:
-            yield
-        finally:
-            self._rng_state = torch.get_rng_state()
-            torch.set_rng_state(outside)
+    def rng_context(self) -> AbstractContextManager[None]:
+        """Make torch's global streams this agent's own, e.g. for dropout and augmentation."""
+        return self._rng.active()
 
     @torch.no_grad()
     def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
-        """Return the latents `(n, d)` of all samples in evaluation mode, and the targets."""
+        """Return the latents `(n, d)` of all samples in evaluation mode, and the targets.
+
+        Latents are on the agent's device, targets on the CPU.
+        """
         latents, targets = [], []
         parts = torch.split(torch.arange(len(samples)), ENCODING_BATCH_SIZE)
         reading = closing(batches(samples, parts))
@@ -238,13 +270,14 @@ class Agent:
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
         check_finite_latents(self.name, encoded := torch.cat(latents))
-        return encoded, torch.cat(known) if known else None
+        return encoded, torch.cat(known).cpu() if known else None
 
     def next_batch(self) -> Batch:
-        """Return the next training batch in this agent's own order."""
+        """Return the next training batch in this agent's own order, on its device."""
         with self._naming_errors():
             batch = self._stream.next()
-        return Batch(self._cast(batch.inputs), batch.targets)
+        targets = None if batch.targets is None else batch.targets.to(self.device)
+        return Batch(to_device(self._cast(batch.inputs), self.device), targets)
 
     def stop_workers(self) -> None:
         """End the processes that read training data ahead; the next batch starts others."""
@@ -303,7 +336,7 @@ class Agent:
                 dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
             ),
             "optimizer": self.optimizer.state_dict(),
-            "rng_state": self._rng_state,
+            **self._rng.state(),
             "position": self.order.position,
             "steps": self.steps,
         }
@@ -314,19 +347,39 @@ class Agent:
         if isinstance(self.objective, nn.Module):
             self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._rng_state = state["rng_state"]
+        self._rng.load_state(state)
         self.order.seek(state["position"])
         self.stop_workers()
         self.steps = state["steps"]
+
+    def _place(
+        self, modules: Iterable[nn.Module], device: str | torch.device | None
+    ) -> torch.device:
+        """Move the modules to a device, by default the encoder's, and return it."""
+        try:
+            place = device_of(self.encoder) if device is None else as_device(device)
+        except InputError as problem:
+            raise InputError(f"agent {self.name!r}: {problem}") from problem
+        for module in modules:
+            module.to(place)
+        return place
+
+    def _latents(self, inputs: TensorTree) -> Tensor:
+        """Run the encoder where the agent is, and leave half precision behind."""
+        given = to_device(self._cast(inputs), self.device)
+        half = self._half["encoder"]
+        if half is not None:
+            given = map_tensors(lambda x: x.to(half) if x.is_floating_point() else x, given)
+        with autocast(self.device, self.precision):
+            return widened(call_encoder(self._encode, given))
 
     def _infer_dimension(self, given: TensorTree) -> int:
         inputs = self._cast(given)
         self.input_structure = structure(inputs)
         try:
             with self.inference(), torch.no_grad():
-                latents = call_encoder(self._encode, inputs)
+                latents = self._latents(inputs)
         except (RuntimeError, TypeError, ValueError) as problem:
-            self._check_precision("encoder", self.encoder)
             raise InputError(
                 f"agent {self.name!r}: the encoder fails on its training inputs, "
                 f"{describe(inputs)}: {problem}{hint(inputs)}"
@@ -365,15 +418,6 @@ class Agent:
             if f"agent {self.name!r}" in str(problem):
                 raise
             raise type(problem)(f"agent {self.name!r}: {problem}") from problem
-
-    def _check_precision(self, what: str, module: nn.Module) -> None:
-        """Raise if a module has parameters in half precision, with which torch mixes no others."""
-        for parameter in module.parameters():
-            if parameter.is_floating_point() and parameter.dtype not in FLOATING:
-                raise DtypeError(
-                    f"agent {self.name!r}: the {what} has parameters in {parameter.dtype}, "
-                    f"expected float32 or float64; convert it by {what}.float()"
-                )
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, d={self.dimension}, {len(self.data.train)} training samples)"

@@ -60,7 +60,7 @@ def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
         f"agent {agent.name!r}: its head fails on latents of size d = {agent.dimension}, which its "
         f"encoder gives{expected}; give both the same size"
     ):
-        scores: Any = agent.head(latents)  # type: ignore[misc]
+        scores: Any = agent.apply_head(latents)
     if not isinstance(scores, Tensor) or len(scores) != tree_length(latents):
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ShapeError(

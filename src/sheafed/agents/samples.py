@@ -68,7 +68,7 @@ class TensorSamples:
         return tree_length(self.inputs)
 
     def batch(self, indices: Tensor) -> Batch:
-        targets = None if self.targets is None else as_labels(self.targets[indices])
+        targets = None if self.targets is None else as_labels(select_rows(self.targets, indices))
         return Batch(select_rows(self.inputs, indices), targets)
 
 

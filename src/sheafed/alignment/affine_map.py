@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.alignment.arrays import ArrayT, as_tensor
+from sheafed.devices import double
 from sheafed.errors import DtypeError, EmptyInputError, ShapeError
 from sheafed.linalg.checks import check_matrix
 
@@ -43,8 +44,9 @@ class AffineMap:
             )
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Map latents `(n, d_sender)` of the dtype of the map."""
-        return (z - self.centre) @ self.weight.mT + self.value
+        """Map latents `(n, d_sender)` of the dtype of the map, where they are."""
+        here = z.device
+        return (z - self.centre.to(here)) @ self.weight.mT.to(here) + self.value.to(here)
 
     def transform(self, z: ArrayT) -> ArrayT:
         """Map latents `(n, d_sender)`, or a single one; kind and precision are those of `z`."""
@@ -75,7 +77,7 @@ class AffineMap:
             numbers = slice(start, min(start + CHUNK, len(rows)))
             name = f"rows {numbers.start} to {numbers.stop - 1} of the latents"
             given = as_tensor(name, rows[numbers])
-            wide = check_matrix(name, given.to(self.weight))
+            wide = check_matrix(name, double(given).to(self.weight.dtype))
             read = _narrowed(self(wide), given)
             yield numbers, read if isinstance(z, Tensor) else read.numpy()
 

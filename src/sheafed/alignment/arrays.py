@@ -15,6 +15,7 @@ ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.
 
 
 def as_tensor(name: str, x: Array) -> Tensor:
+    """Return latents in the dtype and on the device that they were given on."""
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         x = x.copy()  # a tensor over read-only memory, such as a mapped file, could write there
     try:
@@ -28,7 +29,7 @@ def as_tensor(name: str, x: Array) -> Tensor:
 
 def as_partial_pilots(name: str, x: Array) -> tuple[Tensor, Tensor]:
     """Return latents `(K, d)` and which rows are present: a row of NaN throughout is missing."""
-    given = as_tensor(name, x)
+    given = as_tensor(name, x).cpu()  # pilots are few, and all that is fitted to them is float64
     if given.ndim != 2:
         raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")
     missing = torch.isnan(given).all(1)
@@ -40,7 +41,7 @@ def as_partial_pilots(name: str, x: Array) -> tuple[Tensor, Tensor]:
 
 def as_pilots(name: str, x: Array) -> Tensor:
     """Return latents `(K, d)`, checked, in the dtype that they were given in."""
-    given = as_tensor(name, x)
+    given = as_tensor(name, x).cpu()
     check_matrix(name, given.double())
     if given.ndim != 2:
         raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")

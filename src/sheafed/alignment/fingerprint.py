@@ -122,9 +122,9 @@ def _correlation(pair: Tensor) -> float:
 
 def _sample(z: Array) -> Tensor:
     numbers = np.unique(np.linspace(0, max(0, len(z) - 1), min(len(z), MOST_ROWS)).astype(int))
-    return torch.as_tensor(
-        np.asarray(z[numbers]) if isinstance(z, np.ndarray) else z[numbers]
-    ).double()
+    if isinstance(z, np.ndarray):
+        return torch.as_tensor(np.asarray(z[numbers])).double()
+    return z.detach()[torch.from_numpy(numbers).to(z.device)].cpu().double()
 
 
 def _refuse(name: str, reason: str) -> None:

@@ -73,6 +73,17 @@ def unflatten(tensors: Mapping[str, Tensor], skeleton: Json) -> Any:
     )
 
 
+def moved(tree: Any, device: torch.device) -> Any:
+    """Return a nested state with its tensors on a device."""
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    if isinstance(tree, list | tuple):
+        return type(tree)(moved(part, device) for part in tree)
+    if isinstance(tree, dict):
+        return type(tree)({key: moved(part, device) for key, part in tree.items()})
+    return tree
+
+
 def _flatten(value: object, path: str, depth: int, tensors: dict[str, Tensor]) -> Json:
     """Take one value apart. Types are compared exactly: a subclass would come back as its base."""
     if depth > DEPTH:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sheafed
+from sheafed.devices import auto_device, available_devices
 
 EXTRAS = {
     "network": "one process per agent, over Zenoh",
@@ -30,8 +31,11 @@ def doctor() -> None:
     console = Console()
     console.print(
         f"sheafed {sheafed.__version__}, Python {platform.python_version()} on "
-        f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} torch threads, "
-        f"{torch.cuda.device_count()} GPUs"
+        f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} torch threads"
+    )
+    console.print(
+        f"torch {torch.__version__} computes on {', '.join(map(_device, available_devices()))}; "
+        f"training.device=auto takes {auto_device()}"
     )
     table = Table("part", "packages", "state")
     broken = _missing(required)
@@ -46,6 +50,10 @@ def doctor() -> None:
     if broken:
         print(f"error: required packages are missing: {', '.join(broken)}", file=sys.stderr)
         raise SystemExit(1)
+
+
+def _device(name: str) -> str:
+    return f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
 
 
 def _requirements() -> tuple[list[Requirement], dict[str, list[Requirement]]]:

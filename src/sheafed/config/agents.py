@@ -147,6 +147,8 @@ def build_agent(
         max_grad_norm=table.max_grad_norm,
         classes=samples.classes,
         metric=table.metric,
+        device=table.device,
+        precision=table.precision,
     )
 
 

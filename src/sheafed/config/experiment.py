@@ -21,6 +21,7 @@ from sheafed.agents.objectives import (
     SimCLROptions,
     VICRegOptions,
 )
+from sheafed.agents.precision import Precision
 from sheafed.config.agent_presets import family
 from sheafed.config.custom_method import CustomMethod
 from sheafed.methods import Method, SheafFRL, method_table
@@ -248,6 +249,10 @@ class Training(Table):
     sender's inputs itself. It is no upper bound of communication accuracy."""
     threads: Count = 1
     """Of torch. Runs with the same number are bit-identical."""
+    device: Annotated[str, Field(min_length=1)] = "cpu"
+    """Where all agents compute: `cpu`, `cuda:0`, `mps`; `auto` is CUDA, else MPS, else the CPU."""
+    precision: Precision = "full"
+    """`bf16` runs encoders and heads under bfloat16 autocast; all else stays in float32."""
 
 
 class Experiment(Table):

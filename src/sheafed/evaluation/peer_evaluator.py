@@ -98,7 +98,7 @@ class PeerEvaluator:
         for neighbour, message in answers.items():
             value = None
             if CLASSES in message.tensors:
-                value = class_accuracy(message.tensors[CLASSES], targets)
+                value = class_accuracy(message.tensors[CLASSES].cpu(), targets)
             elif OUTPUTS in message.tensors:
                 value = judge(self._node, message.tensors[OUTPUTS], targets, reader=neighbour)
             yield self._message(RESULT, neighbour, {}, {self._node.agent.metric.name: value})
@@ -231,12 +231,8 @@ def labelled_samples(node: Node, split: Split) -> Samples | None:
 
 def head_outputs(node: Node, latents: Tensor) -> Tensor:
     """Return what the head of an agent, which must have one, gives for latents `(n, d)`."""
-    head = node.agent.head
-    if head is None:
-        raise InputError(f"agent {node.name!r} has no head to evaluate")
     with node.agent.inference(), torch.no_grad():
-        outputs: Tensor = head(latents)
-    return outputs
+        return node.agent.apply_head(latents)
 
 
 def _is_result(fields: Mapping[str, object]) -> bool:

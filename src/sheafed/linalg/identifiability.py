@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sheafed.devices import double
 from sheafed.linalg.checks import check_single_pair
 from sheafed.linalg.decompositions import svd
 from sheafed.linalg.procrustes import cross_covariance, rank_tolerance
@@ -85,7 +86,7 @@ def identifiability(
     precision = precision or a.dtype
     ranks = ranks or (numerical_rank(a), numerical_rank(b))
     # In float64: the rank of a product of float32 matrices drowns in the rounding of the product.
-    m = cross_covariance(scaled(a.double()), scaled(b.double()))
+    m = cross_covariance(scaled(double(a)), scaled(double(b)))
     _, s, wt = svd(m)
     dimension = m.shape[-1]
     # A product cannot have a higher rank than its factors, whatever rounding says.
@@ -99,7 +100,7 @@ def identifiability(
         dimension=dimension,
         smallest=float(s[-1]) * float(power_of_two(a)) * float(power_of_two(b)),
         gap=(float(s[rank - 1]) - following) / float(s[0]) if rank else 0.0,
-        subspace=wt[:rank].mT.to(a.dtype),
+        subspace=wt[:rank].mT.to(a),
     )
 
 
@@ -118,10 +119,10 @@ def numerical_rank(x: Tensor, about: Tensor | None = None) -> int:
         about: a point `(d,)` that is subtracted first, in float64, as whitening does: the rank is
             then that of the differences, but the rounding that of `x` itself.
     """
-    wide = x.double()
+    wide = double(x)
     scale = power_of_two(wide)
     wide = wide / scale
-    differences = wide if about is None else wide - about.double() / scale[0]
+    differences = wide if about is None else wide - double(about) / scale[0]
     s = torch.linalg.svdvals(differences)
     noise = rounding_noise(x) / float(scale)
     return int((s > noise + rank_tolerance(s, x.shape, torch.float64)).sum())
@@ -131,7 +132,7 @@ def rounding_noise(x: Tensor) -> float:
     """Return the singular values of latents `(K, d)` that the rounding of their dtype explains."""
     stored = torch.finfo(x.dtype).eps
     summed = min(stored, torch.finfo(torch.float32).eps)
-    wide = x.double()
+    wide = double(x)
     scale = power_of_two(wide)
     size = float((wide / scale).square().mean().sqrt()) * float(scale)
     rows, columns = x.shape

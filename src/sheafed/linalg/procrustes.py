@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sheafed.devices import double, has_float64
 from sheafed.errors import (
     IllConditionedWarning,
     InputError,
@@ -109,12 +110,14 @@ def _polar(m: Tensor, route: Route, previous: Tensor | None) -> Tensor:
     if route == "gram":
         return _polar_by_gram(m, previous)
     if route == "svd":
+        if not has_float64(m.device):  # nor an SVD
+            return _polar_by_svd(double(m), previous, precision=m.dtype).to(m)
         return _polar_by_svd(m, previous, precision=m.dtype)
     raise InputError(f"route must be 'svd' or 'gram', got {route!r}")
 
 
 def _polar_by_gram(m: Tensor, previous: Tensor | None) -> Tensor:
-    wide = scaled(m.double())
+    wide = scaled(double(m))
     values, vectors = eigh(wide.mT @ wide)
     ratio = float((values[..., 0] / values[..., -1].clamp_min(1e-300)).min())
     # Never coarser than the rank that the SVD route would find, or the two would disagree.
@@ -127,8 +130,8 @@ def _polar_by_gram(m: Tensor, previous: Tensor | None) -> Tensor:
             IllConditionedWarning,
             stacklevel=4,
         )
-        return _polar_by_svd(wide, previous, precision=m.dtype).to(m.dtype)
-    return (((wide @ vectors) * values[..., None, :].rsqrt()) @ vectors.mT).to(m.dtype)
+        return _polar_by_svd(wide, previous, precision=m.dtype).to(m)
+    return (((wide @ vectors) * values[..., None, :].rsqrt()) @ vectors.mT).to(m)
 
 
 def _polar_by_svd(m: Tensor, previous: Tensor | None, precision: torch.dtype) -> Tensor:
@@ -147,7 +150,7 @@ def _polar_by_svd(m: Tensor, previous: Tensor | None, precision: torch.dtype) ->
         )
         return u @ wt
     flat = zip(
-        *(x.reshape(-1, *x.shape[-2:]) for x in (u, wt, previous.to(m.dtype))),
+        *(x.reshape(-1, *x.shape[-2:]) for x in (u, wt, double(previous).to(m))),
         ranks.reshape(-1).tolist(),
         strict=True,
     )
@@ -168,7 +171,7 @@ def _nearest_minimiser(u: Tensor, wt: Tensor, previous: Tensor, rank: int) -> Te
     left = left - known @ (known.mT @ left)
     x, s, yt = svd(left)
     if float(s[-1]) < 1e-2:  # rounding in `left`, magnified by 1/s, must stay rounding
-        free = svd(known, full=True)[0][:, rank:] if rank else torch.eye(len(u), dtype=u.dtype)
+        free = svd(known, full=True)[0][:, rank:] if rank else torch.eye(len(u)).to(u)
         x, _, yt = svd(free.mT @ previous @ w_free)
         x = free @ x
     return known @ wt[:rank] + x @ yt @ w_free.mT

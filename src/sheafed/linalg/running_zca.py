@@ -11,6 +11,7 @@ to it (see `gluing_penalty`).
 import torch
 from torch import Tensor
 
+from sheafed.devices import double
 from sheafed.errors import SingularCovarianceError
 from sheafed.linalg.decompositions import eigh
 from sheafed.linalg.running_moments import RunningMoments, batch_moments
@@ -49,7 +50,7 @@ class RunningZCA(RunningMoments):
         mean, centred, covariance = batch_moments(z)
         self.update(mean, covariance)
         with torch.no_grad():
-            directions = eigh(self.running_covariance.double())[1].to(z.dtype)
+            directions = eigh(double(self.running_covariance))[1].to(z)
         along = centred @ directions
         variances = along.square().mean(0)
         shrunk = (1 - self.shrinkage) * variances + self.shrinkage * variances.mean()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import InputError
+from sheafed.linalg.decompositions import solve
 from sheafed.linalg.running_moments import RunningMoments, batch_moments
 
 
@@ -67,7 +68,7 @@ class StochasticWhitening(RunningMoments):
     def colour(self, u: Tensor) -> Tensor:
         """Undo whitening in evaluation mode exactly: `colour(whiten(z)) == z`."""
         self.check("white latents", u)
-        standardised: Tensor = torch.linalg.solve(self.decorrelation, u.mT).mT
+        standardised = solve(self.decorrelation, u.mT).mT
         return standardised * self._running_scale() + self.running_mean
 
     def _decorrelate(self) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafed.devices import double
 from sheafed.errors import (
     DtypeError,
     EmptyInputError,
@@ -128,7 +129,9 @@ def shrunk_covariance(x: Tensor, shrinkage: Shrinkage = 0.0) -> tuple[Tensor, Te
     elif isinstance(shrinkage, str):
         raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
     else:
-        amount = torch.as_tensor(check_fraction("shrinkage", shrinkage), dtype=x.dtype)
+        amount = torch.as_tensor(
+            check_fraction("shrinkage", shrinkage), dtype=x.dtype, device=x.device
+        )
     return mean, shrink(covariance, amount)
 
 
@@ -148,7 +151,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
     x = scaled(check_matrix("x", x))
     n, d = x.shape[-2:]
     with torch.no_grad():
-        centred = (x - x.mean(-2, keepdim=True)).double()
+        centred = double(x - x.mean(-2, keepdim=True))
         covariance = centred.mT @ centred / n
         scale = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
         squares = centred.square()
@@ -156,7 +159,7 @@ def ledoit_wolf(x: Tensor) -> Tensor:
         noise = (squares.sum(-1).square().sum(-1) / n - energy) / n
         distance = energy - d * scale.square()
         amount = torch.where(distance > 0, noise.clamp_min(0) / distance.clamp_min(1e-300), 1.0)
-        return amount.clamp_max(1.0).to(x.dtype)
+        return amount.clamp_max(1.0).to(x)
 
 
 def inverse_sqrt_and_sqrt(covariance: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,14 +182,14 @@ class _Roots(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        values, vectors = eigh(covariance.double())
+        values, vectors = eigh(double(covariance))
         d = covariance.shape[-1]
         floor = values[..., -1:] * d * torch.finfo(covariance.dtype).eps
         check_variance(int((values <= floor).sum(-1).max()), d)
         ctx.save_for_backward(values, vectors)
         inverse_root = (vectors * values.rsqrt()[..., None, :]) @ vectors.mT
         root = (vectors * values.sqrt()[..., None, :]) @ vectors.mT
-        return inverse_root.to(covariance.dtype), root.to(covariance.dtype)
+        return inverse_root.to(covariance), root.to(covariance)
 
     @staticmethod
     @once_differentiable  # the saved eigenvectors are constants to autograd
@@ -196,8 +199,8 @@ class _Roots(torch.autograd.Function):
         vectors: Tensor
         values, vectors = ctx.saved_tensors
         rows, columns = values.sqrt()[..., :, None], values.sqrt()[..., None, :]
-        inner = (vectors.mT @ of_root.double() @ vectors) / (rows + columns)
-        inner -= (vectors.mT @ of_inverse_root.double() @ vectors) / (
+        inner = (vectors.mT @ double(of_root) @ vectors) / (rows + columns)
+        inner -= (vectors.mT @ double(of_inverse_root) @ vectors) / (
             rows * columns * (rows + columns)
         )
-        return (vectors @ inner @ vectors.mT).to(of_root.dtype)
+        return (vectors @ inner @ vectors.mT).to(of_root)

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sheafed.errors import InputError, NonFiniteError
+from sheafed.linalg.decompositions import pinv
 from sheafed.methods.node import Node, NodeContext, latent_dtype
 from sheafed.methods.prototypes import (
     Prototypes,
@@ -100,8 +101,7 @@ class ProjectionEndpoint:
 
     def incoming(self, received: Tensor) -> Tensor:
         r"""Return $P^+$ of what arrived."""
-        inverse: Tensor = torch.linalg.pinv(self.map)
-        return received @ inverse.mT
+        return received @ pinv(self.map).mT
 
     def cross(self, own: Tensor, received: Tensor) -> Tensor:
         raise InputError("a projection is learnt, not fitted to a cross-covariance")
@@ -118,10 +118,12 @@ class ComFedNode(Node):
         self.classes = classes_of(agent)
         stream = generator(context.seed, self.name, "projection")
         start = STARTS[method.start](method.projection, agent.dimension, stream)
-        self.projection = nn.Parameter(start.to(dtype))
+        self.projection = nn.Parameter(start.to(agent.device, dtype))
         self.optimizer = like(agent.optimizer, self.projection)
         period = context.rounds_per_epoch if method.every == "epoch" else 1
-        self.prototypes = Prototypes(self.classes, method.projection, dtype, period, momentum=None)
+        self.prototypes = Prototypes(
+            self.classes, method.projection, dtype, period, momentum=None, device=agent.device
+        )
 
     def shared_settings(self) -> dict[str, str | int]:
         return super().shared_settings() | {

@@ -73,7 +73,7 @@ class FedMuscle(PostHocOptions):
 def info_nce(own: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """Return InfoNCE of own representations `(K, d)` against targets `(K, d)`, row by row."""
     similarities = _unit(own) @ _unit(targets).mT / temperature
-    return nn.functional.cross_entropy(similarities, torch.arange(len(own)))
+    return nn.functional.cross_entropy(similarities, torch.arange(len(own), device=own.device))
 
 
 def average_direction(representations: Sequence[Tensor]) -> Tensor:

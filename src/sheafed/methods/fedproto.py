@@ -85,6 +85,7 @@ class FedProtoNode(PostHocNode):
             latent_dtype(context.agent),
             period=context.rounds_per_epoch if mean else 1,
             momentum=None if mean else method.momentum,
+            device=context.agent.device,
         )
 
     def shared_settings(self) -> dict[str, str | int]:

@@ -6,14 +6,16 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from sheafed.agents.agent import Agent
+from sheafed.agents.precision import HALF
 from sheafed.channels import Channel
+from sheafed.devices import CPU
 from sheafed.errors import MessageError
 from sheafed.graphs import Edge, orient_pair
 from sheafed.methods.endpoints import EdgeEndpoint, endpoint_state, load_endpoint_state
@@ -89,6 +91,7 @@ class Node(ABC):
         self.context = context
         self.agent = context.agent
         self.name = context.agent.name
+        self.device = context.agent.device
         self.neighbours = context.neighbours
         self.whitening = whitening
         self.channel = channel
@@ -176,12 +179,15 @@ class Node(ABC):
         if noisy is not None and not (moment and noisy.when == "inference"):
             purpose = (self.name, neighbour, *moment, "channel")
             stages.append(lambda sent: noisy.carry(sent, generator(self.context.seed, *purpose)))
-        return LatentLink(whiten=lambda z: self.whitening.eval()(z), stages=tuple(stages))
+        return LatentLink(
+            whiten=lambda z: self.whitening.eval()(z.to(self.device)), stages=tuple(stages)
+        )
 
     def link_from(self, neighbour: str) -> LatentLink:
-        """Return the receiving half of the link from a neighbour."""
+        """Return the receiving half of the link from a neighbour, whatever its device."""
+        endpoint = self.endpoints[neighbour]
         return LatentLink(
-            stages=(self.endpoints[neighbour].incoming,),
+            stages=(lambda received: endpoint.incoming(received.to(self.device)),),
             colour=lambda white: self.whitening.eval().colour(white),
         )
 
@@ -221,7 +227,9 @@ class Node(ABC):
         specs: Mapping[str, Mapping[str, TensorSpec]],
         check: Callable[[Message], None] | None = None,
     ) -> dict[str, Message]:
-        """Return the messages that pass all checks; count, log and leave out the others.
+        """Return the messages that pass all checks, with their tensors on the agent's device.
+
+        The others are counted, logged and left out.
 
         Args:
             round: the round that the messages must be of.
@@ -247,8 +255,14 @@ class Node(ABC):
                 self.rejected[problem.reason] += 1
                 logger.warning("agent %s left out a message: %s", self.name, problem)
             else:
-                good[neighbour] = message
+                good[neighbour] = self._received(message)
         return good
+
+    def _received(self, message: Message) -> Message:
+        if self.device == CPU:
+            return message
+        tensors = {name: tensor.to(self.device) for name, tensor in message.tensors.items()}
+        return replace(message, tensors=tensors)
 
     def white_pilots(self, indices: Tensor | None = None) -> Tensor:
         """Return the white latents of pilots, all or some, as they are now."""
@@ -268,10 +282,14 @@ def count_outputs(agent: Agent) -> int:
     if agent.head is None:
         return 0
     with agent.inference(), torch.no_grad():
-        probe = agent.head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
+        probe = agent.apply_head(torch.zeros(1, agent.dimension, dtype=latent_dtype(agent)))
     return 1 if probe.ndim == 1 else int(probe.shape[-1])
 
 
 def latent_dtype(agent: Agent) -> torch.dtype:
-    """Return the precision in which an agent computes: that of its weights, if it has any."""
-    return next((p.dtype for p in agent.parameters), agent.dtype)
+    """Return the precision beyond an agent's encoder: that of its weights, if it has any.
+
+    Half precision ends at the encoder.
+    """
+    found = next((p.dtype for p in agent.parameters), agent.dtype)
+    return torch.float32 if found in HALF else found

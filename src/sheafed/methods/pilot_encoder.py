@@ -33,7 +33,7 @@ class PilotEncoder:
         if self._frozen is None:
             with torch.no_grad():
                 self._frozen = encode_pilots(self._agent, inputs, round)
-        return self._frozen if indices is None else self._frozen[indices]
+        return self._frozen if indices is None else select_rows(self._frozen, indices)
 
 
 def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:

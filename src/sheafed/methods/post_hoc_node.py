@@ -50,7 +50,7 @@ class PostHocNode(DynamicNode):
         channel: Channel | None = None,
     ) -> None:
         dtype = latent_dtype(context.agent)
-        self.zca = RunningZCA(context.agent.dimension).to(dtype).eval()
+        self.zca = RunningZCA(context.agent.dimension).to(context.agent.device, dtype).eval()
         super().__init__(context, self.zca, channel)
         self.source, self.shrinkage = whitening, shrinkage
         self._white: Tensor | None = None
@@ -59,7 +59,7 @@ class PostHocNode(DynamicNode):
         is_head = self.edge(neighbour).head == self.name
         other = self.peers[neighbour]["dimension"]
         endpoint = PlainEndpoint(self.agent.dimension, other, is_head=is_head, solver=solve)
-        endpoint.map = endpoint.map.to(latent_dtype(self.agent))
+        endpoint.map = endpoint.map.to(self.agent.device, latent_dtype(self.agent))
         self.endpoints[neighbour] = endpoint
 
     def fit_whitening(self) -> None:

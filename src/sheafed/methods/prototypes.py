@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
+from sheafed.devices import CPU
 from sheafed.errors import InputError, MessageError
 from sheafed.methods.local_loss import local_loss
 from sheafed.methods.node import ROUND, Node, count_outputs
@@ -64,13 +65,19 @@ class Prototypes:
     """
 
     def __init__(
-        self, classes: int, width: int, dtype: torch.dtype, period: int, momentum: float | None
+        self,
+        classes: int,
+        width: int,
+        dtype: torch.dtype,
+        period: int,
+        momentum: float | None,
+        device: torch.device = CPU,
     ) -> None:
         self.period, self.momentum = period, momentum
-        self.sums = torch.zeros(classes, width, dtype=dtype)
-        self.counts = torch.zeros(classes, dtype=torch.long)
-        self.aggregate = torch.zeros(classes, width, dtype=dtype)
-        self.known = torch.zeros(classes, dtype=torch.bool)
+        self.sums = torch.zeros(classes, width, dtype=dtype, device=device)
+        self.counts = torch.zeros(classes, dtype=torch.long, device=device)
+        self.aggregate = torch.zeros(classes, width, dtype=dtype, device=device)
+        self.known = torch.zeros(classes, dtype=torch.bool, device=device)
         """Which classes the aggregate has."""
 
     def is_exchanged(self, round: int) -> bool:

@@ -36,7 +36,7 @@ class SharedSolver:
         """Return the other end's solution if there is one, else solve."""
         key = (*m.shape, float(m.sum()))  # cheaper than a digest; equality decides
         found = self._forget(key)
-        if found and torch.equal(found[0], m) and torch.equal(found[1], previous):
+        if found and _equal(found[0], m) and _equal(found[1], previous):
             return found[2]
         solution = solve(m, previous)
         self._waiting[key] = (m, previous, solution)
@@ -49,3 +49,7 @@ class SharedSolver:
         entry = self._waiting.pop(key, None)
         self._bytes -= 3 * entry[0].nbytes if entry else 0
         return entry
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.device == other.device and torch.equal(one, other)

@@ -67,7 +67,8 @@ class Metric:
 
     @torch.no_grad()
     def __call__(self, outputs: Tensor, targets: Tensor) -> float | None:
-        """Return the metric; None if it is not defined here."""
+        """Return the metric, computed on the CPU; None if it is not defined here."""
+        outputs, targets = outputs.cpu(), targets.cpu()
         if targets.is_floating_point():
             outputs = functional.in_shape_of(targets, outputs)
         try:

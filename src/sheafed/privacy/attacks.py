@@ -47,7 +47,7 @@ def transmitted_latents(
     if noise is not None:
         stream = noise_stream(node.context.secret, node.name, "private", 0, white)
         white = noise.release(white, stream)
-    return link.carry(white)
+    return link.carry(white).cpu()
 
 
 @torch.no_grad()
@@ -105,10 +105,10 @@ def invert_as_neighbour(
     """
     pilots = _pilots_of_one_tensor(neighbour)
     with torch.no_grad():
-        own = neighbour.pilot_latents()
+        own = neighbour.pilot_latents().cpu()
     decoder = train_decoder(own, pilots, seed=seed)
     received = transmitted_latents(node, _test_samples(node), neighbour.name, noise)
-    return _inversion(node, decoder(neighbour.interpret(received, node.name)), pilots)
+    return _inversion(node, decoder(neighbour.interpret(received, node.name).cpu()), pilots)
 
 
 def membership_from_latents(
@@ -129,7 +129,9 @@ def membership_from_probabilities(node: Node) -> MembershipInference:
         raise InputError(f"agent {node.name!r} has no head, so it has no class probabilities")
     with node.agent.inference():
         members, non_members = (
-            predict_proba(node.agent.head, node.agent.encode_samples(samples)[0]).amax(-1)
+            predict_proba(node.agent.apply_head, node.agent.encode_samples(samples)[0])
+            .amax(-1)
+            .cpu()
             for samples in (node.agent.data.train, _test_samples(node))
         )
     return threshold_attack(members, non_members)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.encoder_call import call_encoder
+from sheafed.agents.precision import half_dtype
 from sheafed.alignment.affine_map import AffineMap
+from sheafed.devices import CPU
 from sheafed.errors import InputError
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.methods.whitening import WhiteningLayer
@@ -22,7 +24,8 @@ from sheafed.training.multi_hop import path_link
 class Pipeline(nn.Module):
     """The sender's encoder, the link and the receiver's head in one module, for inference.
 
-    It has copies on the CPU: what happens to the agents later does not change it.
+    It has copies on the CPU, of modules in half precision in float32: what happens to the agents
+    later does not change it.
 
     Args:
         encoder: the sender's; its `encode` method is used if it has one.
@@ -32,7 +35,7 @@ class Pipeline(nn.Module):
 
     def __init__(self, encoder: nn.Module, link: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.link, self.head = (deepcopy(m).cpu() for m in (encoder, link, head))
+        self.encoder, self.link, self.head = (_on_cpu(m) for m in (encoder, link, head))
         self.eval().requires_grad_(False)
 
     def forward(self, inputs: Any) -> Tensor:
@@ -40,6 +43,11 @@ class Pipeline(nn.Module):
         encode = getattr(self.encoder, "encode", self.encoder)
         outputs: Tensor = self.head(self.link(call_encoder(encode, inputs)))
         return outputs
+
+
+def _on_cpu(module: nn.Module) -> nn.Module:
+    copied = deepcopy(module).cpu()
+    return copied if half_dtype(module) is None else copied.float()
 
 
 def link_layer(nodes: Mapping[str, Node], path: Sequence[str]) -> nn.Linear:
@@ -86,6 +94,7 @@ def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only:
 def _in_double(node: Node) -> Node:
     """Return a copy of a node whose whitening and maps are in double precision, on the CPU."""
     double = copy(node)
+    double.device = CPU
     layer = deepcopy(cast(nn.Module, node.whitening)).cpu().double()
     double.whitening = cast(WhiteningLayer, layer)
     double.endpoints = {j: copy(endpoint) for j, endpoint in node.endpoints.items()}

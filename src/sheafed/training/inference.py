@@ -68,7 +68,8 @@ def _carry(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Ten
             f"latents of agent {agent.name!r} must have the shape (n, {agent.dimension}), got "
             f"{tuple(given.shape)}"
         )
-    return path_link(nodes, way)(given.to(latent_dtype(agent)))
+    carried = path_link(nodes, way)(given.to(latent_dtype(agent)))
+    return carried.to(nodes[way[-1]].agent.device)
 
 
 def _read(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tensor:
@@ -79,12 +80,11 @@ def _read(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tens
         )
     received = _carry(nodes, latents, way)
     with agent.inference(), torch.no_grad():
-        read: Tensor = agent.head(received)
-    return read
+        return agent.apply_head(received)
 
 
 def _like(given: ArrayT, result: Tensor) -> ArrayT:
     """Return a result in the kind and precision of what was given."""
     if isinstance(given, Tensor):
-        return result.to(given)
+        return result.to(given.dtype)
     return result.cpu().numpy().astype(given.dtype)

@@ -91,9 +91,9 @@ class Network:
                         "edge_dim=None"
                     )
                 if name == (edge.head if isinstance(endpoint, PlainEndpoint) else edge.tail):
-                    maps[edge] = endpoint.map
+                    maps[edge] = endpoint.map.cpu()
                 elif name == edge.head:
-                    rotations[edge] = endpoint.map
+                    rotations[edge] = endpoint.map.cpu()
         if rotations:  # an edge that came later may be plain where older ones are not
             for edge, v in maps.items():
                 rotations.setdefault(edge, torch.eye(len(v)).to(v))
@@ -113,7 +113,8 @@ class Network:
 
         Neighbours communicate directly, other agents along the path of least expected loss (see
         `sheafed.sheaf.routing`), and all along a path that is given. The result is of the kind,
-        NumPy or torch, and precision of the latents.
+        NumPy or torch, and precision of the latents, which may be on any device, and on that of
+        the receiver.
         """
         return inference.send(self.nodes, latents, self._path(sender, receiver, path))
 

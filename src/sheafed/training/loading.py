@@ -12,6 +12,7 @@ import networkx as nx
 import torch
 
 from sheafed.agents.agent import Agent
+from sheafed.checkpointing.state_tree import moved
 from sheafed.errors import InputError, NetworkMismatchError, UncheckedEncoderWarning
 from sheafed.methods.build_node import build_node
 from sheafed.methods.method_table import method_from_table
@@ -138,7 +139,7 @@ class NetworkFile:
                 agent.load_state(saved["agent"])
             else:
                 agent.load_weights(saved["agent"])
-            node.load_state(saved["node"])
+            node.load_state(moved(saved["node"], agent.device))
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as problem:
             reason = " ".join(str(problem).split())
             raise NetworkMismatchError(
@@ -167,7 +168,7 @@ class NetworkFile:
                 )
             return
         was = self.state["agents"][agent.name]["latents"].double()
-        now = check_latents(agent, pilots).to(was)
+        now = check_latents(agent, pilots).cpu().to(was)
         error = float(torch.linalg.norm(now - was) / torch.linalg.norm(was).clamp_min(1e-30))
         if error > TOLERANCE:
             raise NetworkMismatchError(

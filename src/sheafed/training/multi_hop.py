@@ -86,7 +86,7 @@ def composed_map(nodes: Mapping[str, Node], path: Sequence[str]) -> Tensor:
     """Return what a path does to white latents, `(d_receiver, d_sender)`."""
     link = path_link(nodes, path, channel=False)
     first = nodes[path[0]].agent
-    return link.carry(torch.eye(first.dimension, dtype=latent_dtype(first))).mT
+    return link.carry(torch.eye(first.dimension, dtype=latent_dtype(first), device=first.device)).mT
 
 
 def direct_map(sender: Tensor, receiver: Tensor, composed: Tensor) -> Tensor:

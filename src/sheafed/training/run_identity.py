@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sheafed.checkpointing.state_tree import moved
 from sheafed.errors import CheckpointError
 from sheafed.methods.node import Node
 from sheafed.metrics.metric import ACCURACY
@@ -56,7 +57,7 @@ def load_states(path: Path, node: Node, agent_state: Any, node_state: Any) -> No
     """Put an agent and its node, after the handshake, into the states of a checkpoint."""
     try:
         node.agent.load_state(agent_state)
-        node.load_state(node_state)
+        node.load_state(moved(node_state, node.agent.device))
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as problem:
         raise CheckpointError(
             f"{path} is of another training, or damaged: agent {node.name!r} has other weights "

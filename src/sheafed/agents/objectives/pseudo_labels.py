@@ -106,8 +106,8 @@ class PseudoLabels(ObjectiveOptions):
         unlabelled = select_rows(batch.inputs, ~known)
         weak_inputs = augmented(agent, self._weak_augmentation(), batch.inputs)
         strong_inputs = augmented(agent, self.augmentation, unlabelled)
-        scores = agent.head(agent.encode(concatenate_rows([weak_inputs, strong_inputs])))
-        weak, strong = scores.split([len(known), int((~known).sum())])
+        scores = agent.apply_head(agent.encode(concatenate_rows([weak_inputs, strong_inputs])))
+        weak, strong = torch.split(scores, [len(known), int((~known).sum())])
         loss = self.weight * pseudo_label_loss(weak[~known], strong, self.confidence)
         if bool(known.any()):
             loss = loss + label_loss(agent, weak[known], batch.targets[known])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
@@ -87,7 +87,7 @@ def soft_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
 
 def head_and_targets(
     agent: Agent, batch: Batch, objective: str = "cross-entropy"
-) -> tuple[nn.Module, Tensor]:
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """Return the agent's head and the batch's targets, or raise if either is missing."""
     if agent.head is None or batch.targets is None:
         missing = "head" if agent.head is None else "labels"
@@ -97,4 +97,4 @@ def head_and_targets(
             "another objective"
             + (f", or name one of its columns {list(batch.inputs)} by target=" * columns)
         )
-    return agent.head, batch.targets
+    return agent.apply_head, batch.targets

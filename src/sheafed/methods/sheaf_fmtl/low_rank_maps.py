@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sheafed.devices import CPU
 from sheafed.errors import InputError
 
 COLUMNS = 1 << 14
@@ -42,35 +43,43 @@ class HadamardStart:
         scale: c.
         stream: which matrix it is.
         dtype: in which products are computed.
+        device: likewise.
     """
 
     def __init__(
-        self, rows: int, columns: int, scale: float, stream: torch.Generator, dtype: torch.dtype
+        self,
+        rows: int,
+        columns: int,
+        scale: float,
+        stream: torch.Generator,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
     ) -> None:
         if not 1 <= rows <= columns:
             raise InputError(f"rows must be from 1 to the {columns} columns, got {rows}")
-        self.rows, self.columns, self.scale, self.dtype = rows, columns, scale, dtype
+        self.rows, self.columns, self.scale = rows, columns, scale
+        self.dtype, self.device = dtype, device
         self._order = 1 << (columns - 1).bit_length()
-        self._chosen = torch.randperm(self._order, generator=stream)[:rows].clone()
+        self._chosen = torch.randperm(self._order, generator=stream)[:rows].to(device).clone()
         bits = torch.randint(0, 2, (columns,), generator=stream, dtype=torch.int8)
-        self._signs = 2 * bits - 1
+        self._signs = (2 * bits - 1).to(device)
 
     def project(self, x: Tensor) -> Tensor:
         """Return P0 x, `(rows,)`."""
-        padded = torch.zeros(self._order, dtype=self.dtype)
+        padded = torch.zeros(self._order, dtype=self.dtype, device=self.device)
         torch.mul(x, self._signs, out=padded[: self.columns])
         return self.scale * walsh_hadamard(padded)[self._chosen]
 
     def pull_back(self, r: Tensor) -> Tensor:
         """Return the transpose of P0 times r, `(columns,)`."""
-        spread = torch.zeros(self._order, dtype=self.dtype)
+        spread = torch.zeros(self._order, dtype=self.dtype, device=self.device)
         spread[self._chosen] = self.scale * r
         return walsh_hadamard(spread)[: self.columns] * self._signs
 
     def dense(self) -> Tensor:
-        matrix = torch.empty(self.rows, self.columns, dtype=self.dtype)
+        matrix = torch.empty(self.rows, self.columns, dtype=self.dtype, device=self.device)
         for k, row in enumerate(self._chosen.tolist()):
-            matrix[k] = _hadamard_row(row, self._order, self.dtype)[: self.columns]
+            matrix[k] = _hadamard_row(row, self._order, self.dtype)[: self.columns].to(self.device)
         return matrix.mul_(self._signs).mul_(self.scale)
 
 
@@ -113,7 +122,7 @@ class StackedMaps:
         if self._matrix is not None:
             return self._matrix.mT @ r
         parts = torch.split(r, [start.rows for start in self.starts])
-        result = torch.zeros(self.starts[0].columns, dtype=r.dtype)
+        result = torch.zeros(self.starts[0].columns, dtype=r.dtype, device=r.device)
         for start, part in zip(self.starts, parts, strict=True):
             if bool(part.any()):
                 result.add_(start.pull_back(part))
@@ -136,14 +145,15 @@ class StackedMaps:
         """Return a copy of P, `(rows, columns)`."""
         if self._matrix is not None:
             return self._matrix.clone()
-        matrix = torch.empty(self.rows, self.starts[0].columns, dtype=self.starts[0].dtype)
+        first = self.starts[0]
+        matrix = torch.empty(self.rows, first.columns, dtype=first.dtype, device=first.device)
         parts = torch.split(matrix, [start.rows for start in self.starts])
-        for start, part in zip(self.starts, parts, strict=True):
-            part.copy_(start.dense())
+        for own, part in zip(self.starts, parts, strict=True):
+            part.copy_(own.dense())
         if self._moves:
             moves = torch.stack(self._moves, dim=1)
-            for first in range(0, matrix.shape[1], COLUMNS):
-                block = slice(first, first + COLUMNS)
+            for start in range(0, matrix.shape[1], COLUMNS):
+                block = slice(start, start + COLUMNS)
                 matrix[:, block] -= moves @ torch.stack([past[block] for past in self._thetas])
         return matrix
 
@@ -173,7 +183,7 @@ def walsh_hadamard(x: Tensor) -> Tensor:
     while remaining:
         axes = -(-remaining // 7)
         bits = -(-remaining // axes)
-        small = _hadamard(bits, x.dtype)
+        small = _hadamard(bits, x.dtype, x.device)
         remaining -= bits
         if remaining:
             x = torch.matmul(small, x.reshape(left, 1 << bits, 1 << remaining))
@@ -184,9 +194,9 @@ def walsh_hadamard(x: Tensor) -> Tensor:
 
 
 @cache
-def _hadamard(bits: int, dtype: torch.dtype) -> Tensor:
+def _hadamard(bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     order = 1 << bits
-    return torch.stack([_hadamard_row(row, order, dtype) for row in range(order)])
+    return torch.stack([_hadamard_row(row, order, dtype) for row in range(order)]).to(device)
 
 
 def _hadamard_row(row: int, order: int, dtype: torch.dtype) -> Tensor:

@@ -132,7 +132,7 @@ class SheafFMTLNode(PostHocNode):
             width = edge_size(self.method.gamma, self.size, self.peers[j]["number of parameters"])
             stream = generator(self.context.seed, self.name, j, "restriction map")
             scale = width**-0.5 if self.method.scale == "isometric" else self.method.scale
-            starts.append(HadamardStart(width, self.size, scale, stream, dtype))
+            starts.append(HadamardStart(width, self.size, scale, stream, dtype, self.agent.device))
             self.widths[j] = width
         self.maps = StackedMaps(starts)
 

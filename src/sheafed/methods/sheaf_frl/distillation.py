@@ -16,7 +16,7 @@ learnt from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ from sheafed.errors import HandshakeError
 from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS
 from sheafed.metrics.functional import in_shape_of
 from sheafed.options import Fraction, Positive, options
+
+Head = Callable[[Tensor], Tensor]
+"""From latents `(n, d)` to outputs `(n, ...)`."""
 
 
 @options
@@ -44,7 +47,7 @@ class Distillation:
     confidence: Fraction = 0.8
     weight: Positive = 1.0
 
-    def loss(self, head: nn.Module, latents: Tensor, probabilities: Tensor) -> Tensor | None:
+    def loss(self, head: Head, latents: Tensor, probabilities: Tensor) -> Tensor | None:
         """Return the soft cross-entropy of the head on the latents `(n, d)` of confident senders.
 
         None if fewer than two are confident: batch norm in a head needs two rows.
@@ -54,7 +57,7 @@ class Distillation:
             return None
         return self.weight * soft_cross_entropy(head(latents[confident]), probabilities[confident])
 
-    def regression_loss(self, head: nn.Module, latents: Tensor, outputs: Tensor) -> Tensor | None:
+    def regression_loss(self, head: Head, latents: Tensor, outputs: Tensor) -> Tensor | None:
         """Return the mean squared error of the head on latents `(n, d)` to what senders predict.
 
         None for a single row, as in `loss`.
@@ -105,6 +108,6 @@ def are_probabilities(probabilities: Tensor) -> bool:
 
 
 @torch.no_grad()
-def predict_proba(head: nn.Module, latents: Tensor) -> Tensor:
+def predict_proba(head: Head, latents: Tensor) -> Tensor:
     """Return the class probabilities `(n, classes)` that a head, in inference mode, gives."""
     return torch.softmax(head(latents), dim=-1)

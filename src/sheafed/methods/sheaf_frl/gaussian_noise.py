@@ -91,5 +91,5 @@ def noise_stream(
     bytes, or, if the latents have become others, fresh noise: with the old one, the difference of
     the two messages would be that of the latents.
     """
-    digest = blake2b(latents.contiguous().numpy().tobytes(), digest_size=16).hexdigest()
+    digest = blake2b(latents.cpu().contiguous().numpy().tobytes(), digest_size=16).hexdigest()
     return secret_stream(secret, name, "noise", what, round, digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -66,7 +66,10 @@ class LastExchange:
         return torch.cat(latents), torch.cat(predictions)
 
     def state(self) -> dict[str, Any]:
-        return {"round": self.round, "received": {j: asdict(r) for j, r in self.received.items()}}
+        return {
+            "round": self.round,
+            "received": {j: dict(vars(r)) for j, r in self.received.items()},
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LastExchange:

@@ -48,7 +48,7 @@ def make_endpoint(
         endpoint = plain_endpoint(d, other, is_head=is_head, solver=method.solver)
     if isinstance(method.maps, IdentityMaps):
         endpoint.map, endpoint.fitted = torch.eye(*endpoint.map.shape), True
-    endpoint.map = endpoint.map.to(latent_dtype(context.agent))
+    endpoint.map = endpoint.map.to(context.agent.device, latent_dtype(context.agent))
     return endpoint
 
 

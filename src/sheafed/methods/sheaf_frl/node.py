@@ -46,7 +46,7 @@ class SheafFRLNode(DynamicNode):
 
     def __init__(self, method: SheafFRL, context: NodeContext) -> None:
         self.dtype = latent_dtype(context.agent)
-        layer = method.whitening.layer(context.agent.dimension).to(self.dtype)
+        layer = method.whitening.layer(context.agent.dimension).to(context.agent.device, self.dtype)
         super().__init__(context, layer, method.channel)
         self.method = method
         self.pilot_policy = as_pilot_policy(
@@ -205,7 +205,7 @@ class SheafFRLNode(DynamicNode):
             return None
         white, predictions = teachers
         loss = distillation.regression_loss if self.agent.regression else distillation.loss
-        return loss(self.agent.head, self.whitening.eval().colour(white), predictions)
+        return loss(self.agent.apply_head, self.whitening.eval().colour(white), predictions)
 
     # The handshake
 

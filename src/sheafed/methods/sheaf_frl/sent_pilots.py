@@ -63,7 +63,7 @@ def release(
         read = raw.detach() if method.noise is None else whitening.eval().colour(leaving)
         with agent.inference(), torch.no_grad():
             if agent.regression:
-                outputs = agent.head(read).reshape(len(read), -1)
+                outputs = agent.apply_head(read).reshape(len(read), -1)
             else:
-                probabilities = predict_proba(agent.head, read)
+                probabilities = predict_proba(agent.apply_head, read)
     return SentPilots(own, own_all, leaving, leaving_all, probabilities, outputs)
