@@ -10,7 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from sheafed import Agent
-from sheafed.agents.samples import DatasetSamples, TensorSamples, as_local_data, as_samples
+from sheafed.agents.data_forms import as_local_data, as_samples
+from sheafed.agents.samples import DatasetSamples, LocalData, TensorSamples
 from sheafed.errors import EmptyInputError, InputError, LatentSizeError, ShapeError
 
 ROWS = [{"input_ids": [k, k + 1, 9], "mask": [1, 1, 0], "label": k % 2} for k in range(6)]
@@ -151,6 +152,8 @@ def test_samples_of_your_own_are_batches_already() -> None:
     own = TensorSamples(torch.ones(2, 3))
     with pytest.raises(InputError, match="TensorSamples gives whole batches"):
         as_samples(own, collate_fn=pad)
+    with pytest.raises(InputError, match="LocalData holds samples that were made before"):
+        agent(LocalData(own), num_workers=1)
 
 
 # DataLoaders

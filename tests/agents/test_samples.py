@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
+from sheafed.agents.data_forms import as_local_data, as_samples
 from sheafed.agents.samples import (
     Batch,
     ByteSamples,
@@ -16,8 +17,6 @@ from sheafed.agents.samples import (
     LocalData,
     Samples,
     TensorSamples,
-    as_local_data,
-    as_samples,
 )
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 

@@ -13,8 +13,8 @@ from torch import nn
 
 import sheafed
 from sheafed.agents.agent import Agent
+from sheafed.agents.data_forms import as_local_data
 from sheafed.agents.objectives import cross_entropy
-from sheafed.agents.samples import as_local_data
 from sheafed.checkpointing.checkpoint import save_checkpoint
 from sheafed.errors import (
     CheckpointError,

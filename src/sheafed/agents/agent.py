@@ -13,6 +13,7 @@ from torch.optim import SGD, Optimizer
 from sheafed.agents.casting import InputCast
 from sheafed.agents.checks import check_finite_latents, check_parts
 from sheafed.agents.collation import Collate
+from sheafed.agents.data_forms import as_local_data
 from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.precision import (
@@ -25,7 +26,7 @@ from sheafed.agents.precision import (
 )
 from sheafed.agents.read_ahead import BatchStream, batches
 from sheafed.agents.rng import RngStream
-from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples, as_local_data
+from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples
 from sheafed.agents.task import check_metric, is_regression
 from sheafed.devices import as_device, device_of
 from sheafed.errors import (

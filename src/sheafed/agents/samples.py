@@ -1,18 +1,16 @@
 """An agent's own data: indexable samples, and their order in training."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from sheafed.agents.collation import Collate, collate_rows, split_targets
-from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
+from sheafed.errors import DtypeError, ShapeError
 from sheafed.seeds import permutation
-from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tree_length
+from sheafed.tensor_tree import TensorTree, select_rows, tree_length
 
 INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
@@ -143,101 +141,6 @@ def as_labels(targets: Tensor) -> Tensor:
     return targets.long()
 
 
-def as_samples(
-    given: Any,
-    collate_fn: Collate | None = None,
-    target: str | None = None,
-    num_workers: int | None = None,
-) -> Samples:
-    """Turn data in any form into `Samples`.
-
-    Args:
-        given: arrays, an (inputs, targets) pair, a mapping of columns, a torch `Dataset` or another
-            sequence of rows, a `DataLoader`, or `Samples`.
-        collate_fn: see `DatasetSamples`; data in memory are taken for rows if there is one.
-        target: see `DatasetSamples`.
-        num_workers: see `DatasetSamples`; data in memory have no use for any.
-    """
-    samples = _as_samples(given, collate_fn, target, num_workers)
-    if len(samples) == 0:
-        raise EmptyInputError("the data has no samples; give at least one")
-    return samples
-
-
-def _as_samples(
-    given: Any, collate_fn: Collate | None, target: str | None, num_workers: int | None
-) -> Samples:
-    if isinstance(given, DataLoader):
-        # Its order is not taken over: that of an agent follows from the seed, so it can be resumed.
-        own = None if given.collate_fn is default_collate else given.collate_fn
-        workers = given.num_workers if num_workers is None else num_workers
-        return DatasetSamples(
-            _map_style(given.dataset), collate_fn or own, target, workers, given.batch_size
-        )
-    if not hasattr(given, "column_names") and isinstance(given, Samples):
-        # Data sets of Hugging Face have a method `batch` too, of another meaning.
-        if collate_fn is not None or target is not None:
-            raise InputError(
-                f"{type(given).__name__} gives whole batches; leave collate_fn and target out"
-            )
-        return given
-    in_memory = isinstance(given, Tensor | np.ndarray | Mapping) or (
-        isinstance(given, tuple) and len(given) == 2
-    )
-    if in_memory and collate_fn is None:
-        return TensorSamples(*_in_memory(given, target))
-    rows = _rows(given) if in_memory else given
-    if collate_fn is None and isinstance(rows, list) and rows and not _is_row(rows[0]):
-        rows = None
-    if isinstance(rows, str | bytes | tuple) or not hasattr(rows, "__getitem__"):
-        raise InputError(
-            "data must be an array, an (inputs, targets) pair, a mapping of columns, a torch "
-            "Dataset or a list of rows (pairs or mappings), a DataLoader or Samples, got "
-            f"{type(given).__name__}"
-        )
-    return DatasetSamples(_map_style(rows), collate_fn, target, num_workers or 0)
-
-
-def _in_memory(given: Any, target: str | None) -> tuple[TensorTree, Tensor | None]:
-    if isinstance(given, tuple):
-        return as_tensor_tree(given[0]), _as_targets(given[1])
-    return split_targets(as_tensor_tree(given), target)
-
-
-def _as_targets(given: Any) -> Tensor:
-    try:
-        return torch.as_tensor(given)
-    except (TypeError, ValueError, RuntimeError) as problem:
-        raise DtypeError(
-            f"labels must be whole numbers from 0 on, got {type(given).__name__}: {problem}; "
-            "number them, as `classes, labels = numpy.unique(names, return_inverse=True)` does, "
-            "and give the names as classes=list(classes)"
-        ) from problem
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, tuple | Mapping)
-
-
-def _rows(given: Any) -> list[Any]:
-    """Return data in memory as a list of rows, whose lengths may differ."""
-    if isinstance(given, Mapping):
-        columns = [_rows(column) for column in given.values()]
-        return [dict(zip(given, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(given, tuple):
-        return list(zip(*map(_rows, given), strict=True))
-    return list(given)
-
-
-def _map_style(dataset: Any) -> Any:
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise InputError(
-            f"{type(dataset).__name__} has no length, and agents choose samples by their index; "
-            "give a data set with __len__ and __getitem__"
-        )
-    return dataset
-
-
 @dataclass(frozen=True)
 class LocalData:
     """The data of one agent: for training and, optionally, for validation and testing.
@@ -250,39 +153,6 @@ class LocalData:
     validation: Samples | None = None
     test: Samples | None = None
     seen_by: Callable[[str, str], Samples] | None = None
-
-
-def as_local_data(
-    given: Any,
-    collate_fn: Collate | None = None,
-    target: str | None = None,
-    num_workers: int | None = None,
-) -> LocalData:
-    """Turn a mapping with `train`, `validation` and `test`, or training data, into `LocalData`.
-
-    The options are those of `as_samples`.
-
-    >>> data = as_local_data({"train": torch.zeros(8, 2), "test": torch.zeros(3, 2)})
-    >>> len(data.train), data.validation, len(data.test)
-    (8, None, 3)
-    """
-    if isinstance(given, LocalData):
-        return given
-    if not isinstance(given, Mapping):
-        return LocalData(as_samples(given, collate_fn, target, num_workers))
-    unknown = set(given) - {"train", "validation", "test"}
-    if unknown or "train" not in given:
-        raise InputError(
-            "data must have 'train' and may have 'validation' and 'test', got "
-            f"{sorted(given)}; a mapping of columns is given as {{'train': columns}}"
-        )
-    splits = {}
-    for split, samples in given.items():
-        try:
-            splits[split] = as_samples(samples, collate_fn, target, num_workers)
-        except InputError as problem:
-            raise type(problem)(f"its {split} data: {problem}") from problem
-    return LocalData(splits["train"], splits.get("validation"), splits.get("test"))
 
 
 class DataOrder:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sheafed.agents.samples import as_samples
+from sheafed.agents.data_forms import as_samples
 from sheafed.alignment.arrays import Array, ArrayT, as_tensor
 from sheafed.errors import InputError, ShapeError
 from sheafed.methods.node import Node, latent_dtype
