@@ -75,6 +75,9 @@ def plain() -> Network:
 def test_results_are_those_of_one_tensor(plain: Network, form: str) -> None:
     network = run(form)
     assert network.history.last["oracle_accuracy"] is not None  # the same modality
+    inputs = FORMS[form](drawn(5, 7)[0])
+    expected = network.agents["a"].encode(inputs)
+    assert torch.equal(network.encode(inputs, "a"), expected)
     network.join(agents(form, {"c": 5})[0], ["a"], epochs=1)
     assert weights(network) == weights(plain)
     for mine, theirs in zip(network.history.records, plain.history.records, strict=True):

@@ -11,17 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.agents.data_forms import as_samples
+from sheafed.agents.samples import TensorSamples
 from sheafed.alignment.arrays import Array, ArrayT, as_tensor
 from sheafed.errors import InputError, ShapeError
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.sheaf.routing import check_agents
+from sheafed.tensor_tree import as_tensor_tree
 from sheafed.training.multi_hop import find_path, path_link
 
 
 def encode(nodes: Mapping[str, Node], inputs: Any, name: str) -> Any:
     """Return the latents `(n, d)` of inputs; see `Network.encode`."""
     check_agents([name], nodes)
-    latents, _ = nodes[name].agent.encode_samples(as_samples(inputs))
+    several = isinstance(inputs, Mapping | tuple)  # which are no targets here
+    samples = TensorSamples(as_tensor_tree(inputs)) if several else as_samples(inputs)
+    latents, _ = nodes[name].agent.encode_samples(samples)
     return latents.cpu().numpy() if isinstance(inputs, np.ndarray) else latents
 
 

@@ -102,7 +102,8 @@ class Network:
     def encode(self, inputs: Any, agent: str) -> Any:
         """Return an agent's latents `(n, d)` of inputs, in evaluation mode.
 
-        Inputs are as in the data of the agent; latents of a NumPy array are a NumPy array.
+        Inputs are an array, a mapping or tuple of arrays, or rows, as in the data of the agent but
+        without targets; latents of a NumPy array are a NumPy array.
         """
         return inference.encode(self.nodes, inputs, agent)
 
