@@ -17,8 +17,15 @@ from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.metrics import Metric
 from sheafed.training import EarlyStopping, Network, train
 from sheafed.transport import Barrier, LocalTransport, Message
-from tests.helpers.federations import CLASSES, EDGES, FEATURES, pilots, simple_agent
-from tests.helpers.regression import regression_samples, regressor
+from tests.helpers.federations import (
+    CLASSES,
+    EDGES,
+    FEATURES,
+    pilots,
+    regression_samples,
+    regressor,
+    simple_agent,
+)
 
 METHOD = SheafFRL(pilots_per_round=12)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
+from sheafed.agents import objectives
 from sheafed.agents.agent import Agent
 from sheafed.channels import Channel
 from sheafed.methods import (
@@ -146,8 +147,39 @@ def fifteen() -> list[Agent]:
     return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
 
 
+def regression_samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, FEATURES, generator=stream)
+    return inputs, inputs[:, 0] - 2 * inputs[:, 1] + 0.1 * torch.randn(count, generator=stream)
+
+
+def regressor(name: str, dimension: int = 4, seed: int = 0, **options: Any) -> Agent:
+    data = {
+        split: regression_samples(count, seed + k)
+        for k, (split, count) in enumerate({"train": 40, "validation": 9, "test": 11}.items())
+    }
+    return Agent(
+        name,
+        seeded(seed, lambda: nn.Linear(FEATURES, dimension)),
+        **{
+            "head": seeded(seed + 1, lambda: nn.Linear(dimension, 1)),
+            "data": data,
+            "objective": objectives.mean_squared_error,
+            "batch_size": 8,
+            **options,
+        },
+    )
+
+
+def regressors() -> list[Agent]:
+    """Return three that predict a number and are judged by two metrics."""
+    metrics = {"ada": "mse", "bob": "r2", "cyd": "mse"}
+    return [regressor(name, 3 + k, 5 * k, metric=m) for k, (name, m) in enumerate(metrics.items())]
+
+
 FEDERATIONS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
     "three": (agents, EDGES),
+    "regressors": (regressors, EDGES),
     "fifteen": (
         fifteen,
         [(f"agent{k}", f"agent{(k + step) % 15}") for k in range(15) for step in (1, 4)],

@@ -12,8 +12,14 @@ from sheafed.errors import DtypeError, HandshakeError, InputError, ShapeError
 from sheafed.methods import ComFed, Distillation, FedProto, SheafFRL
 from sheafed.training import Network, train
 from sheafed.transport import LocalTransport, Message
-from tests.helpers.federations import FEATURES, pilots, seeded, simple_agent
-from tests.helpers.regression import regression_samples, regressor
+from tests.helpers.federations import (
+    FEATURES,
+    pilots,
+    regression_samples,
+    regressor,
+    seeded,
+    simple_agent,
+)
 
 PAIR = [("a", "b")]
 DATA = regression_samples(6, 0)

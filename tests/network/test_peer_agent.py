@@ -14,6 +14,7 @@ from torch import nn
 from sheafed.agents.objectives import PseudoLabels
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.methods.handshake import check_hello, finish_handshake, hello_messages
 from sheafed.methods.node import Method, Node, NodeContext
@@ -22,11 +23,20 @@ from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.network.peer_checkpoint import restore, save
+from sheafed.network.peer_summary import gather
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Network
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
-from tests.helpers.federations import CLASSES, METHODS, agents, pilots, samples, simple_agent
+from tests.helpers.federations import (
+    CLASSES,
+    METHODS,
+    agents,
+    pilots,
+    regressors,
+    samples,
+    simple_agent,
+)
 from tests.helpers.messages import same_message
 from tests.helpers.zenoh_peers import await_that, connected
 
@@ -492,3 +502,36 @@ def test_without_probabilities_another_round_s_pilots_say_nothing() -> None:
     ada, bob = pair(SheafFRL(pilots_per_round=8))
     (old,) = bob.send(0)
     assert ada.reuse(1, old) is None
+
+
+def test_peers_exchange_the_values_of_their_metrics(
+    links: dict[str, ZenohTransport], tmp_path: Path
+) -> None:
+    """Both are real; the values are those that one process finds with the same weights."""
+    method, patient = SheafFRL(pilots_per_round=8), Timeouts(deadline=20, join=20, final=0)
+    team = regressors()[:2]
+    peers = {}
+    for agent, other in zip(team, ("bob", "ada"), strict=True):
+        context = NodeContext(agent, (other,), pilots(), 7, 3, 2, False)
+        peers[agent.name] = PeerAgent(
+            method.node(context),
+            links[agent.name],
+            method=method,
+            epochs=1,
+            out=tmp_path / agent.name,
+            timeouts=patient,
+        )
+    with ThreadPoolExecutor(2) as pool:
+        runs = dict(zip(peers, pool.map(lambda peer: peer.train(), peers.values()), strict=True))
+    expected = evaluate_locally({name: peer.node for name, peer in peers.items()}, oracle=False)
+    ada, bob = (runs[name].history.last for name in ("ada", "bob"))
+    assert ada["private_mse"] == expected.private["ada"]
+    assert ada["communication_r2"] == expected.communication["bob", "ada"]
+    assert bob["communication_mse"] == expected.communication["ada", "bob"]
+    assert bob["validation_private_r2"] is not None
+    status = peers["ada"].status()
+    assert (status.metric, status.private) == ("mse", ada["private_mse"])
+    summary = gather(tmp_path)
+    assert summary["private_r2"] == bob["private_r2"]
+    assert summary["communication_mse"] == bob["communication_mse"]
+    assert summary["communication_r2"] == ada["communication_r2"]

@@ -88,6 +88,14 @@ def test_any_number_of_processes_ends_with_the_bytes_of_one(
     assert len(alone(case)["ledger"]) > 4
 
 
+def test_other_metrics_than_accuracy(cluster: Any, alone: Any, tmp_path: Path) -> None:
+    assert cluster(2, federation="regressors", options={"epochs": 1}) == ended_well(2)
+    assert everything(tmp_path) == alone("distillation", federation="regressors", epochs=1)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["metrics"].keys() == {"mse", "r2"}
+    assert None not in [summary[f"communication_{metric}"] for metric in ("mse", "r2")]
+
+
 def test_fifteen_agents_on_four_processes_end_with_the_bytes_of_one(
     cluster: Any, alone: Any, tmp_path: Path
 ) -> None:
