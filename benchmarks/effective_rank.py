@@ -33,6 +33,7 @@ def measure(overrides: list[str], seed: int) -> list[float]:
         built.method,
         built.pilots,
         epochs=epochs,
+        rounds_per_epoch=built.rounds_per_epoch,
         evaluate_every=epochs,
         seed=seed,
         oracle=False,

@@ -39,6 +39,7 @@ def train(method, seed, epochs):
         method,
         federation.pilots,
         epochs=epochs,
+        rounds_per_epoch=federation.rounds_per_epoch,
         evaluate_every=epochs,
         seed=seed,
     )

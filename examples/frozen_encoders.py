@@ -18,6 +18,7 @@ from torch import nn
 
 import sheafed
 from sheafed import graphs
+from sheafed.agents import paper_optimizer
 from sheafed.datasets import partitions
 from sheafed.methods import ZCA
 from sheafed.models import adapters, mlp
@@ -63,8 +64,9 @@ def build(seed):
         "fourier": (adapters.ScikitEncoder(fourier), nn.Linear(48, 10)),
         "network": train_elsewhere(cnn(12, 32), nn.Linear(32, 10), *data["network"]["train"]),
     }
+    options = {"batch_size": 32, "optimizer": paper_optimizer}
     agents = [
-        sheafed.Agent(n, *modules[n], data=data[n], batch_size=32, frozen=n != "ada") for n in NAMES
+        sheafed.Agent(n, *modules[n], data=data[n], frozen=n != "ada", **options) for n in NAMES
     ]
     return agents, images[pilots]
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
+from sheafed.agents import paper_optimizer
 from sheafed.methods import ZCA
 from three_agents import build, cnn, mlp
 
@@ -42,6 +43,7 @@ STAGES = {
 
 def train(agents, edges, method, pilots, epochs, seed):
     options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
+    options |= {"rounds_per_epoch": "smallest"}
     return sheafed.train(agents, edges, method, pilots, **options)
 
 
@@ -61,7 +63,7 @@ def let_join(method, seed, epochs):
     """Return the figures after joining, after the new agent trained on, and after all did."""
     torch.manual_seed(seed)
     encoders = {"ada": cnn(8, 24), "bo": cnn(16, 40), "cy": mlp(96, 32), "dee": mlp(64, 28)}
-    (*three, dee), pilots = build(TARGETS, encoders, seed)
+    (*three, dee), pilots = build(TARGETS, encoders, seed, optimizer=paper_optimizer)
     network = train(three, graphs.ring(["ada", "bo", "cy"]), method, pilots, epochs, seed)
     train([dee], [], sheafed.NonCooperative(), pilots, epochs, seed)
     found = {}

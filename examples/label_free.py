@@ -7,6 +7,7 @@ fitted to its labels: an upper reference for a linear reader.
 """
 
 import argparse
+from functools import partial
 from itertools import combinations
 
 import torch
@@ -19,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import sheafed
-from sheafed.agents import objectives
+from sheafed.agents import objectives, paper_optimizer
 from sheafed.datasets import partitions
 from sheafed.methods import ZCA
 from sheafed.models import decoder, head, mlp
@@ -56,13 +57,13 @@ def build(objective, seed):
         parts = partitions.stratified_split(labels[rest[rows]], (0.5, 0.2, 0.3), generator)
         samples = ((images[rest[rows[p]]], labels[rest[rows[p]]]) for p in parts)
         data[name] = dict(zip(("train", "validation", "test"), samples, strict=True))
-    inputs, hidden = data["ada"]["train"]
-    data["ada"]["train"] = inputs
+    data["ada"]["train"], hidden = data["ada"]["train"]
     torch.manual_seed(seed)
+    Agent = partial(sheafed.Agent, optimizer=paper_optimizer)
     agents = [
-        sheafed.Agent("bo", mlp((96, 24), inputs=SHAPE), head(24, (32,), 10), data=data["bo"]),
-        sheafed.Agent("cy", cnn(12, 40), head(40, (32,), 10), data=data["cy"]),
-        sheafed.Agent("ada", cnn(16, LATENT), data=data["ada"], objective=objective()),
+        Agent("bo", mlp((96, 24), inputs=SHAPE), head(24, (32,), 10), data=data["bo"]),
+        Agent("cy", cnn(12, 40), head(40, (32,), 10), data=data["cy"]),
+        Agent("ada", cnn(16, LATENT), data=data["ada"], objective=objective()),
     ]
     return agents, images[pilots], hidden
 
@@ -75,8 +76,7 @@ def measure(objective, method, seed, epochs):
         edges = combinations(["ada", "bo", "cy"], 2)
         networks.append(sheafed.train(agents, edges, method(shrinkage), pilots, **options))
     network = max(networks, key=lambda n: n.history.last["validation_communication_accuracy"])
-    ada = network.agents["ada"]
-    communication = network.history.evaluation.communication
+    ada, communication = network.agents["ada"], network.history.evaluation.communication
     accuracy = (communication["ada", "bo"] + communication["ada", "cy"]) / 2
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
     probe.fit(ada.encode_samples(ada.data.train)[0].numpy(), labels.numpy())

@@ -14,6 +14,7 @@ from rich.table import Table
 
 import sheafed
 from sheafed import graphs
+from sheafed.agents import paper_optimizer
 from sheafed.datasets import load, modalities, partitions
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ZCA
@@ -49,7 +50,8 @@ def build(seed):
         data = dict(zip(("train", "validation", "test"), seen, strict=True))
         model = encoder(widths, inputs=data["train"][0].shape[1:])
         classify = head(widths[-1], (32,), 10, dropout=0.1)
-        agents.append(sheafed.Agent(name, model, classify, data=data, batch_size=32))
+        options = {"batch_size": 32, "optimizer": paper_optimizer}
+        agents.append(sheafed.Agent(name, model, classify, data=data, **options))
     seen = {name: view(digits.inputs[pilots]) for name, (view, *_) in SENSES.items()}
     return agents, sheafed.PilotSet(seen, ids=[str(p) for p in pilots.tolist()])
 

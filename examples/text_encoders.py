@@ -64,6 +64,7 @@ def main(epochs=30, seed=0):
     for title, method in METHODS.items():
         agents, pilots = build(seed)
         options = {"epochs": epochs, "evaluate_every": epochs, "seed": seed}
+        options |= {"rounds_per_epoch": "smallest"}
         networks[title] = sheafed.train(agents, graph, method, pilots, **options)
         found = networks[title].history.evaluation
         known = found.communication | {(n, n): a for n, a in found.private.items()}

@@ -49,6 +49,10 @@ class LatentSizeError(ShapeError):
     """An encoder does not return latents `(n, d)` of one fixed size d."""
 
 
+class OptimizerError(InputError):
+    """An optimiser or scheduler does not belong to the agent that it was given to."""
+
+
 class GraphError(InputError):
     """A graph is invalid."""
 
@@ -210,3 +214,7 @@ class UndeterminedMapWarning(SheafedWarning):
 
 class InputCastWarning(SheafedWarning):
     """Inputs have more digits than the encoder computes with; they were rounded."""
+
+
+class UnequalPassesWarning(SheafedWarning):
+    """Some agents pass over their training data far more often than others."""

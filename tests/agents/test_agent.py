@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.utils.data import TensorDataset
 
-from sheafed.agents.agent import Agent, paper_optimizer
+from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import cross_entropy
 from sheafed.agents.samples import Batch
 from sheafed.errors import (
@@ -254,14 +254,6 @@ def test_no_data() -> None:
 # The optimiser
 
 
-def test_the_default_optimiser_is_the_paper_s() -> None:
-    one = agent()
-    (group,) = one.optimizer.param_groups
-    assert type(one.optimizer) is SGD
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (1e-2, 0.9, 5e-4)
-    assert isinstance(paper_optimizer(one.parameters), SGD)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -293,7 +285,7 @@ def test_any_optimiser_steps_and_resumes(make: Any) -> None:
 
 
 def test_an_optimiser_instance() -> None:
-    encoder, head = nn.Linear(FEATURES, 2), nn.Linear(2, CLASSES)
+    encoder, head = nn.Linear(FEATURES, 2).requires_grad_(False), nn.Linear(2, CLASSES)
     optimiser = SGD(head.parameters(), lr=0.5)
     one = agent(encoder=encoder, head=head, optimizer=optimiser)
     assert one.optimizer is optimiser
@@ -305,7 +297,7 @@ def test_an_optimiser_instance() -> None:
 
 def test_what_the_optimiser_does_not_own_has_no_stale_gradient() -> None:
     """A gradient that piles up over the steps would make the clip ever tighter."""
-    encoder, head = nn.Linear(FEATURES, 2), nn.Linear(2, CLASSES)
+    encoder, head = nn.Linear(FEATURES, 2).requires_grad_(False), nn.Linear(2, CLASSES)
     one = agent(
         encoder=encoder,
         head=head,
@@ -313,37 +305,11 @@ def test_what_the_optimiser_does_not_own_has_no_stale_gradient() -> None:
         max_grad_norm=1e9,
         data=data(5),
     )
+    encoder.requires_grad_(True)  # after the optimiser was checked
     step(one)
     first = encoder.weight.grad.clone()
     step(one)
     assert torch.allclose(encoder.weight.grad, first, atol=1e-6)
-
-
-def test_a_schedule_sets_the_learning_rate() -> None:
-    rates: list[float] = []
-    one = agent(lr_schedule=lambda t: 0.5 / (1 + t), optimizer=lambda p: SGD(p, lr=99.0))
-    for t in range(4):
-        before, loss = values(one), None
-        with one.rng_context():
-            loss = one.objective(one, one.next_batch())
-            one.optimizer_step(loss)
-        rates.append(one.optimizer.param_groups[0]["lr"])
-        for p, q in zip(one.parameters, before, strict=True):
-            assert torch.allclose(p, q - 0.5 / (1 + t) * p.grad)
-    assert rates == [0.5, 0.25, 0.5 / 3, 0.125]
-    assert one.steps == 4
-
-
-def test_the_schedule_goes_on_from_a_state() -> None:
-    def build() -> Agent:
-        return agent(lr_schedule=lambda t: 1 / (1 + t), optimizer=lambda p: SGD(p, lr=9.0))
-
-    one = build()
-    step(one)
-    other = build()
-    other.load_state(one.state())
-    step(other)
-    assert other.optimizer.param_groups[0]["lr"] == 0.5
 
 
 # Clipping

@@ -104,14 +104,14 @@ def test_an_agents_steps_follow_its_schedule_between_exchanges() -> None:
         return sum(p.sum() for p in agent.parameters)
 
     eta = lr_schedules.robbins_monro(10.0, power=0.6, offset=3.0)
-    agents = curved_agents(MIXED, objective=ones, lr_schedule=eta, rate=123.0)
+    agents = curved_agents(MIXED, objective=ones, scheduler=lr_schedules.follow(eta), rate=123.0)
     net = network(agents, SheafFRL(penalty=0.0, pilots_per_round=16, exchange_every=3))
     before = net.parameters()
     for round in range(6):
         net.round(round)
     for name, node in net.nodes.items():
         assert node.agent.steps == 6
-        assert node.agent.optimizer.param_groups[0]["lr"] == eta(5)
+        assert node.agent.optimizer.param_groups[0]["lr"] == eta(6)
         for old, new in zip(before[name], node.agent.encoder.parameters(), strict=True):
             expected = old - sum(eta(t) for t in range(6))
             torch.testing.assert_close(new.detach(), expected, rtol=0, atol=1e-14)

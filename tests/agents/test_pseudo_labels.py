@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents import paper_optimizer
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import (
     UNLABELLED,
@@ -114,6 +115,7 @@ def test_unlabelled_samples_help() -> None:
                 augmentation=lambda x: x + torch.randn_like(x) * torch.tensor([2, 0]),
             ),
             batch_size=200,
+            optimizer=paper_optimizer,
         )
         for _ in range(150):
             with one.rng_context():

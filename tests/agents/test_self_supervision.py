@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents import paper_optimizer
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import (
     Autoencoding,
@@ -46,6 +47,7 @@ def agent(objective: Objective, head: bool = False, latent: int = 5) -> Agent:
         data=data,
         objective=objective,
         batch_size=8,
+        optimizer=paper_optimizer,
     )
 
 

@@ -1,3 +1,5 @@
+import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,12 @@ def test_members_of_a_family_or_agents_of_your_own():
     with pytest.raises(ConfigError, match=r"model.family must be .*got 'six'") as refused:
         parse_experiment({"model": {"family": "six", "members": ["ada"]}})
     assert "members" not in str(refused.value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_state_what_their_figures_were_measured_with(preset: str) -> None:
+    """A default that changes must not change a preset."""
+    text = resources.files("sheafed.config").joinpath("toml", f"{preset}.toml").read_text()
+    stated = tomllib.loads(text)["training"]
+    assert {"rounds_per_epoch", "optimizer", "learning_rate", "weight_decay"} <= set(stated)
+    assert stated["rounds_per_epoch"] == "smallest"

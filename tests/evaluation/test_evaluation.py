@@ -267,6 +267,7 @@ def test_an_agent_without_a_head_sends_and_does_not_read(method: Method) -> None
     assert sorted(found.communication) == sorted(found.oracle) == [("b", "a"), ("b", "c")]
     assert sorted(found.misalignment) == [("b", "a"), ("c", "b")]
     assert run.history.last["agents"]["b"] == {
+        "passes": 1.0,
         "private_accuracy": None,
         "communication_accuracy": None,
     }

@@ -184,6 +184,7 @@ def test_tasks_that_do_not_fit_have_no_value(caplog: pytest.LogCaptureFixture) -
     assert record["communication_accuracy"] == found.communication["ada", "bob"]
     assert record["communication_r2"] is None
     assert record["agents"]["bob"] == {
+        "passes": 1.0,
         "private_macro_f1": found.private["bob"],
         "communication_accuracy": found.communication["ada", "bob"],
         "communication_macro_f1": None,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from sheafed import Agent
+from sheafed.agents import paper_optimizer
 from sheafed.agents.objectives import Objective
 from sheafed.agents.samples import Batch
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
@@ -52,7 +53,8 @@ def digit_agents(sizes: Mapping[str, int], hidden: int = 32) -> tuple[list[Agent
             encoder = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, d))
             head = nn.Sequential(nn.ReLU(), nn.Linear(d, 10))
         data = {"train": (x[: share - 100], y[: share - 100]), "test": (x[-100:], y[-100:])}
-        agents.append(Agent(name, encoder, head, data=data, batch_size=32))
+        options = {"batch_size": 32, "optimizer": paper_optimizer}
+        agents.append(Agent(name, encoder, head, data=data, **options))
     return agents, inputs[:297]
 
 

@@ -60,6 +60,7 @@ def run_rank(job: Job, rank: int, store: Path) -> None:
         if job["fate"] and job["fate"][0] == rank:
             meet_fate(here[0], *job["fate"][1:])
         options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "oracle": False}
+        options |= {"rounds_per_epoch": "smallest"}
         options |= job["options"]
         method = METHODS[job["case"]]()
         train(here, edges, method, pilots(), out=job["out"], group=cluster, **options)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-from sheafed.agents import objectives
+from sheafed.agents import objectives, paper_optimizer
 from sheafed.agents.agent import Agent
+from sheafed.agents.lr_schedules import follow
 from sheafed.channels import Channel
 from sheafed.methods import (
     SWBN,
@@ -94,8 +95,8 @@ def simple_agent(name: str, dimension: int = 3, seed: int = 0, **options: Any) -
     """Return an agent of one linear layer and a linear head."""
     encoder = seeded(seed, lambda: nn.Linear(FEATURES, dimension))
     head = seeded(seed + 1, lambda: nn.Linear(dimension, CLASSES))
-    options = {"data": splits(20, seed), "batch_size": 5, "head": head, **options}
-    return Agent(name, encoder, **options)
+    given = {"data": splits(20, seed), "batch_size": 5, "head": head, "optimizer": paper_optimizer}
+    return Agent(name, encoder, **(given | options))
 
 
 def agents() -> list[Agent]:
@@ -138,7 +139,7 @@ def agents() -> list[Agent]:
         optimizer=lambda p: SGD(p, lr=0.05, momentum=0.8, nesterov=True),
         batch_size=6,
         max_grad_norm=0.5,
-        lr_schedule=lambda step: 0.05 / (1 + 0.1 * step),
+        scheduler=follow(lambda step: 0.05 / (1 + 0.1 * step)),
     )
     return [ada, bob, cyd]
 
@@ -191,9 +192,9 @@ def start(
     case: str, out: Path | None = None, epochs: int = 4, federation: str = "three", **options: Any
 ) -> Network:
     """Train by one of `METHODS`, with agents as they were born: the three on a line, or others."""
-    options = {"checkpoint_every": 3, "seed": 7, **options}
+    given = {"checkpoint_every": 3, "seed": 7, "rounds_per_epoch": "smallest", **options}
     team, edges = FEDERATIONS[federation]
-    return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **options)
+    return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **given)
 
 
 def results(out: Path) -> dict[str, bytes]:

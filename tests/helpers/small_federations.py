@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sheafed import Agent, PilotSet, SheafFRL
+from sheafed.agents import paper_optimizer
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.shared_solver import solve
 from sheafed.seeds import derive
@@ -59,6 +60,7 @@ def agent(name: str, d: int, seed: int = 0, *layers: nn.Module, **options: objec
         "head": linear_head(d, own + 1),
         "data": {"train": samples(own + 2, 64), "test": samples(own + 3, 60)},
         "batch_size": 16,
+        "optimizer": paper_optimizer,
     }
     return Agent(name, **(given | options))
 
@@ -78,13 +80,15 @@ def turned(a: Agent, q: Tensor) -> Agent:
     """The same agent in a latent space that is turned by q."""
     encoder = nn.Sequential(*copy.deepcopy(list(a.encoder)), Turn(q))
     head = nn.Sequential(Turn(q.mT), copy.deepcopy(a.head))
-    return Agent(a.name, encoder, head, data=a.data, batch_size=a.batch_size)
+    options = {"batch_size": a.batch_size, "optimizer": paper_optimizer}
+    return Agent(a.name, encoder, head, data=a.data, **options)
 
 
 def in_double(a: Agent) -> Agent:
     (x, y), (tx, ty) = ((s.inputs, s.targets) for s in (a.data.train, a.data.test))
     data = {"train": (x.double(), y), "test": (tx.double(), ty)}
-    return Agent(a.name, a.encoder.double(), a.head.double(), data=data, batch_size=a.batch_size)
+    options = {"batch_size": a.batch_size, "optimizer": paper_optimizer}
+    return Agent(a.name, a.encoder.double(), a.head.double(), data=data, **options)
 
 
 def nodes_of(

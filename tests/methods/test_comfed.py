@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
 from sheafed import train
+from sheafed.agents.lr_schedules import follow
 from sheafed.errors import HandshakeError, InputError
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ComFed, NonCooperative
@@ -180,7 +181,7 @@ def test_the_projection_moves_as_its_agent_does() -> None:
                 name,
                 4,
                 optimizer=lambda p: Adam(p, lr=1.0),
-                lr_schedule=lambda step: 0.1 / (1 + step),
+                scheduler=follow(lambda step: 0.1 / (1 + step)),
                 max_grad_norm=clip,
             )
             for name in "ab"

@@ -165,7 +165,7 @@ class Problem:
                     objective=objective(name),
                     optimizer=plain_sgd(1.0),
                     batch_size=batch_size,
-                    lr_schedule=lambda t, n=name: self.rate(n, eta(t)),
+                    scheduler=lr_schedules.follow(lambda t, n=name: self.rate(n, eta(t))),
                 )
             )
         method = SheafFRL(

@@ -163,7 +163,12 @@ def columns_fair(plan):
 
 def test_a_candidate_that_diverges_is_not_chosen(plan, tmp_path, in_process):
     plan = replace(
-        plan, values=("0.5",), curves=(SHEAF_FRL,), penalties=("1e-2", "1e30"), seeds=(0,)
+        plan,
+        settings=("training.optimizer=sgd", "training.learning_rate=0.01"),  # Adam has no scale
+        values=("0.5",),
+        curves=(SHEAF_FRL,),
+        penalties=("1e-2", "1e30"),
+        seeds=(0,),
     )
     out = tmp_path / "out"
     reproduce(plan, out, jobs=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.optim import SGD
 
 from sheafed.errors import InputError
 from sheafed.methods import NonCooperative
@@ -181,7 +182,7 @@ def test_early_stopping(values: list[float], patience: int, margin: float, stops
 
 
 def test_early_stopping_ends_a_training() -> None:
-    agent = simple_agent("a", lr_schedule=lambda step: 0.0)
+    agent = simple_agent("a", optimizer=lambda p: SGD(p, lr=0.0))
     run = train(
         [agent],
         [],

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam
 
+from sheafed.agents import paper_optimizer
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import cross_entropy
 from sheafed.agents.samples import Batch
@@ -326,7 +327,8 @@ def test_other_names_are_named(begun: Path) -> None:
 def test_an_encoder_with_other_layers_is_named(begun: Path) -> None:
     other = simple_agent("b", 4)
     deeper = nn.Sequential(nn.Linear(FEATURES, 5), nn.Linear(5, 4))
-    changed = type(other)("b", deeper, other.head, data=other.data, batch_size=5)
+    options = {"batch_size": 5, "optimizer": paper_optimizer}
+    changed = type(other)("b", deeper, other.head, data=other.data, **options)
     with pytest.raises(CheckpointError, match="agent 'b' has other weights"):
         go(begun, agents=[simple_agent("a"), changed, simple_agent("c", 5)])
 
@@ -427,6 +429,7 @@ def test_agents_of_another_birth_are_overwritten_by_the_checkpoint(
         METHODS[case](),
         pilots(),
         epochs=4,
+        rounds_per_epoch="smallest",
         out=tmp_path,
         resume=True,
         seed=7,

@@ -115,7 +115,8 @@ def test_the_order_of_agents_and_edges_does_not_matter(
 ) -> None:
     team = agents()
     listed = [team[k] for k in order]
-    run = train(iter(listed), graph, METHODS[case](), pilots(), epochs=EPOCHS, seed=7)
+    options = {"epochs": EPOCHS, "seed": 7, "rounds_per_epoch": "smallest"}
+    run = train(iter(listed), graph, METHODS[case](), pilots(), **options)
     assert run.history.records == reference.history.records
     assert same(weights(run), weights(reference))
     assert list(run.history.ledger.rows()) == list(reference.history.ledger.rows())
@@ -199,12 +200,12 @@ def test_training_learns() -> None:
 # The length of an epoch
 
 
-def test_an_epoch_is_the_batches_of_the_smallest_set() -> None:
+def test_an_epoch_is_the_batches_of_the_smallest_set_if_so_wanted() -> None:
     team = [
         simple_agent("a", data=samples(20, 0), batch_size=5),
         simple_agent("b", 4, data=samples(23, 0), batch_size=8),
     ]
-    run = go(agents=team, epochs=3)
+    run = go(agents=team, epochs=3, rounds_per_epoch="smallest")
     assert (run.history.schedule.rounds_per_epoch, run.history.rounds, run.history.epoch) == (
         2,
         6,
@@ -276,7 +277,7 @@ def test_bad_graphs(graph: Any, kind: type[Exception], message: str) -> None:
 )
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2"])
 def test_counts(name: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1.*, got"):
         go(**{name: value, "out": tmp_path})
     assert not list(tmp_path.iterdir())
 

@@ -1,7 +1,8 @@
-"""Agents: encoder, head, data, `objectives` and learning-rate schedules (`lr_schedules`)."""
+"""Agents: encoder, head, data, optimiser, `objectives` and learning rates (`lr_schedules`)."""
 
 from sheafed.agents import lr_schedules, objectives
 from sheafed.agents.agent import Agent
+from sheafed.agents.optimizers import default_optimizer, paper_optimizer
 from sheafed.agents.samples import (
     Batch,
     ByteSamples,
@@ -19,6 +20,8 @@ __all__ = [
     "LocalData",
     "Samples",
     "TensorSamples",
+    "default_optimizer",
     "lr_schedules",
     "objectives",
+    "paper_optimizer",
 ]

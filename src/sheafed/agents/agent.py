@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from sheafed.agents.casting import InputCast
 from sheafed.agents.checks import check_finite_latents, check_parts
@@ -16,6 +17,15 @@ from sheafed.agents.collation import Collate
 from sheafed.agents.data_forms import as_local_data
 from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
+from sheafed.agents.optimizers import (
+    MakeOptimizer,
+    MakeScheduler,
+    SchedulerPeriod,
+    build_optimizer,
+    build_scheduler,
+    check_period,
+    default_optimizer,
+)
 from sheafed.agents.precision import (
     Precision,
     autocast,
@@ -52,18 +62,6 @@ hands out and zeroes anew each time, and encoding takes twice as long."""
 
 DEFAULT_BATCH_SIZE = 64
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
-
-
-def paper_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """Return the optimiser of app:exp_details: SGD with momentum and weight decay."""
-    return SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=5e-4)
-
-
-def _empty_optimizer() -> Optimizer:
-    """Return an optimiser of an empty parameter: torch refuses one without parameters."""
-    return SGD([torch.zeros(0)], lr=0.0)
-
 
 class Agent:
     """One participant of the network: encoder, head, data, objective, optimiser and randomness.
@@ -93,11 +91,17 @@ class Agent:
             cast to float32 if the encoder's weights are float32, and a warning says so.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
             module, e.g. with a decoder, are trained and checkpointed with the agent's.
-        optimizer: a torch optimiser over the parameters, or a function from parameters to one.
+        optimizer: a torch optimiser over the parameters, or a function from parameters to one; by
+            default AdamW (`sheafed.agents.default_optimizer`). It must hold every parameter that
+            is trained, and no other agent's.
+        scheduler: a `torch.optim.lr_scheduler` of that optimiser, or a function from the optimiser
+            to one; by default the learning rate is constant. `ReduceLROnPlateau` is refused.
+        scheduler_every: after what the scheduler takes a step: every training `"step"`, or every
+            `"epoch"`, i.e. as many training steps as `train` has rounds per epoch.
         batch_size: number of samples in a training step; 64 by default, or that of the DataLoader.
+            Agents take their steps together: one with fewer batches than an epoch has rounds passes
+            over its data more than once.
         max_grad_norm: bound on the norm of this agent's gradient, if any.
-        lr_schedule: a function from the step to the learning rate; by default the optimiser's own
-            rate (see `sheafed.agents.lr_schedules`).
         frozen: never change the encoder, dropout and batch norm included. Its maps are still
             fitted, neighbours are still pulled towards it, and a head still learns. An encoder
             with neither parameters nor buffers is always frozen. An agent with nothing to train
@@ -128,10 +132,11 @@ class Agent:
         *,
         data: Any,
         objective: Objective = cross_entropy,
-        optimizer: Optimizer | MakeOptimizer = paper_optimizer,
+        optimizer: Optimizer | MakeOptimizer = default_optimizer,
+        scheduler: LRScheduler | MakeScheduler | None = None,
+        scheduler_every: SchedulerPeriod = "step",
         batch_size: int | None = None,
         max_grad_norm: float | None = None,
-        lr_schedule: Callable[[int], float] | None = None,
         frozen: bool = False,
         classes: Sequence[str] | None = None,
         collate_fn: Collate | None = None,
@@ -150,6 +155,7 @@ class Agent:
             raise InputError(
                 f"agent {name!r}: max_grad_norm must be positive or None, got {max_grad_norm}"
             )
+        check_period(name, scheduler_every)
         named = () if classes is None or isinstance(classes, str) else tuple(classes)
         if classes is not None and not (named and all(isinstance(c, str) for c in named)):
             raise InputError(
@@ -164,7 +170,6 @@ class Agent:
         self.objective = objective
         self.batch_size = batch_size or self._batch_size_of_data()
         self.max_grad_norm = max_grad_norm
-        self.lr_schedule = lr_schedule
         self.classes = named or None
         default = "r2" if objective is mean_squared_error else "accuracy"
         with self._naming_errors():
@@ -189,12 +194,16 @@ class Agent:
         """Whether the head predicts numbers, not classes."""
         # A dictionary, since encoder and head may share parameters or be one module.
         self.parameters = list(dict.fromkeys(p for m in modules for p in m.parameters()))
-        if isinstance(optimizer, Optimizer):
-            self.optimizer = optimizer
-            if optimizer.state:  # loading moves it to where the parameters are now
-                optimizer.load_state_dict(optimizer.state_dict())
-        else:
-            self.optimizer = optimizer(self.parameters) if self.learns else _empty_optimizer()
+        parts = {"encoder": encoder, "head": head, "objective": objective}
+        self.optimizer = build_optimizer(
+            name, optimizer, {what: m for what, m in parts.items() if isinstance(m, nn.Module)}
+        )
+        if isinstance(optimizer, Optimizer) and optimizer.state:
+            # Loading moves it to where the parameters are now.
+            optimizer.load_state_dict(optimizer.state_dict())
+        self.scheduler = build_scheduler(name, scheduler, self.optimizer, self.learns)
+        self.scheduler_every = scheduler_every
+        self.steps_per_epoch = 1
         self.reset_rng(seed=0)
 
     @property
@@ -302,10 +311,7 @@ class Agent:
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply_gradients(self) -> None:
-        """Clip the accumulated gradient and take an optimiser step at the schedule's rate."""
-        if self.lr_schedule is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.lr_schedule(self.steps)
+        """Clip the accumulated gradient, take an optimiser step and then the scheduler's."""
         if self.max_grad_norm is not None:
             norm = nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
             if not bool(torch.isfinite(norm)):
@@ -315,6 +321,9 @@ class Agent:
                 )
         self.optimizer.step()
         self.steps += 1
+        period = 1 if self.scheduler_every == "step" else self.steps_per_epoch
+        if self.scheduler is not None and self.steps % period == 0:
+            self.scheduler.step()
 
     def weights(self) -> dict[str, Any]:
         """Return the state of encoder and head."""
@@ -337,6 +346,7 @@ class Agent:
                 dict(self.objective.state_dict()) if isinstance(self.objective, nn.Module) else None
             ),
             "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             **self._rng.state(),
             "position": self.order.position,
             "steps": self.steps,
@@ -348,6 +358,8 @@ class Agent:
         if isinstance(self.objective, nn.Module):
             self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
         self._rng.load_state(state)
         self.order.seek(state["position"])
         self.stop_workers()

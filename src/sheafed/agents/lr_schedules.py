@@ -1,15 +1,51 @@
 r"""The learning-rate schedules for which the paper proves convergence (sec:Convergence_analysis).
 
-Each gives the learning rate of step t, for `Agent(lr_schedule=...)` with plain SGD. L is the
+Each gives the learning rate of step t, for `Agent(scheduler=follow(...))` with plain SGD. L is the
 Lipschitz constant of the gradient of the potential that the updates descend.
 """
 
 import math
 from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from sheafed.errors import InputError
 
 LRSchedule = Callable[[int], float]
+
+
+class RateSchedule(LRScheduler):
+    """Sets the learning rate of all parameters to a function of the step.
+
+    `LambdaLR` has the factor by which the optimiser's own rate is multiplied instead.
+    """
+
+    def __init__(self, optimizer: Optimizer, rate: LRSchedule) -> None:
+        self.rate = rate
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        return [self.rate(self.last_epoch)] * len(self.optimizer.param_groups)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().state_dict().items() if key != "rate"}
+
+
+def follow(rate: LRSchedule) -> Callable[[Optimizer], RateSchedule]:
+    """Return what `Agent(scheduler=...)` takes: the schedule with these learning rates.
+
+    >>> import torch
+    >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=1.0)
+    >>> scheduler = follow(robbins_monro(lipschitz=4.0, power=1.0))(optimizer)
+    >>> optimizer.step()
+    >>> scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.125]
+    """
+    return lambda optimizer: RateSchedule(optimizer, rate)
 
 
 def constant(lipschitz: float) -> LRSchedule:

@@ -173,6 +173,11 @@ class DataOrder:
         """The pass over the data, and the offset within it."""
         return self._pass, self._offset
 
+    @property
+    def passes(self) -> float:
+        """How many passes over the data the batches so far are."""
+        return self._pass + self._offset / (self._total - self._total % self._batch_size)
+
     def seek(self, position: tuple[int, int]) -> None:
         self._pass, self._offset = position
         self._order = permutation(self._total, *self._purpose, self._pass)

@@ -60,6 +60,7 @@ def _train(config: str, overrides: Sequence[str], seed: int) -> tuple[float, int
         federation.pilots,
         epochs=experiment.training.epochs,
         seed=seed,
+        rounds_per_epoch=federation.rounds_per_epoch,
         evaluate_every=experiment.training.epochs,
         oracle=False,
         progress=False,

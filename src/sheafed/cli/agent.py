@@ -19,6 +19,7 @@ from sheafed.errors import InputError
 from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.peer_agent import PeerAgent
+from sheafed.training.epochs import warn_if_unequal
 from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
 
@@ -79,6 +80,7 @@ def agent(
         )
         torch.set_num_threads(experiment.training.threads)
         federation = build_federation(experiment, only=[name])
+        warn_if_unequal(federation.batches)
         credentials = Credentials(cert, key, ca)
         node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop

@@ -36,6 +36,7 @@ from sheafed.options import (
     reject_unknown_keys,
     tag_of,
 )
+from sheafed.training.epochs import EpochRule
 
 METHODS = (*method_table.METHODS, CustomMethod)
 """What `method.name` can choose."""
@@ -222,19 +223,23 @@ class Graph(Table):
 
 
 class Training(Table):
-    """How agents are trained and evaluated; the defaults are those of app:exp_details."""
+    """How agents are trained and evaluated."""
 
     epochs: Count = 20
-    """An epoch has as many rounds as the agent with the fewest batches has batches."""
+    """The length of the training; the key below says what an epoch is."""
+    rounds_per_epoch: Count | EpochRule = "mean"
+    """In a round every agent takes a step on one batch. An epoch has as many rounds as the `mean`,
+    `smallest`, `median` or `largest` number of batches of the agents, or this number of rounds."""
     batch_size: Count = 64
     """Of each agent."""
-    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Of each agent."""
-    learning_rate: Positive = 0.01
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw"
+    """Of each agent. The paper's is `sgd` with learning rate 0.01, momentum 0.9 and weight decay
+    0.0005."""
+    learning_rate: Positive = 0.003
     """Constant."""
     momentum: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.9
     """Of SGD."""
-    weight_decay: NotNegative = 5e-4
+    weight_decay: NotNegative = 0.01
     """Of any optimiser; AdamW keeps it out of the gradient's moments."""
     max_grad_norm: Positive | None = None
     """The bound to which each agent's gradient is clipped; by default it is not."""

@@ -24,6 +24,7 @@ from sheafed.methods.build_node import build_node
 from sheafed.models import AgentSpec
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import generator
+from sheafed.training.epochs import batches, count_rounds
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,9 @@ class Federation:
     partition: Mapping[str, Tensor]
     """The indices of each agent's samples in the data set, before its split."""
     labels: Tensor
+    batches: Mapping[str, int]
+    """How many rounds one pass takes, of all agents, in this process or in others."""
     rounds_per_epoch: int
-    """The number of batches of the agent that has the fewest, in this process or in others."""
     homogeneous: bool
     """Whether all latent sizes of the network agree."""
     seed: int
@@ -87,7 +89,10 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
     }
     splits = _with_control(experiment.data.control, splits, pilots)
     method = experiment.method
-    batches = min(len(train) // experiment.training.batch_size for train, *_ in splits.values())
+    training = experiment.training
+    counts = {
+        name: batches(len(train), training.batch_size) for name, (train, *_) in splits.items()
+    }
     return Federation(
         agents=[
             build_agent(experiment, name, spec, samples, splits[name], forms)
@@ -99,7 +104,8 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         method=method.load() if isinstance(method, CustomMethod) else method,
         partition=partition,
         labels=samples.labels,
-        rounds_per_epoch=max(1, batches),
+        batches=counts,
+        rounds_per_epoch=count_rounds(counts.values(), training.rounds_per_epoch),
         homogeneous=len({spec.latent for spec in specs.values()}) == 1,
         seed=experiment.seed,
     )

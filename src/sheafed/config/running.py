@@ -65,6 +65,7 @@ def run_experiment(
         resume=resume,
         callbacks=callbacks,
         progress=progress,
+        rounds_per_epoch=options.rounds_per_epoch,
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
         oracle=options.oracle and cluster is None,

@@ -42,6 +42,7 @@ def build_node(
         _check_parts(agent, structure(pilots.of(agent.name)))
         check_agent(agent, pilots.of(agent.name))
     agent.reset_rng(seed)
+    agent.steps_per_epoch = rounds_per_epoch
     return method.node(
         NodeContext(
             agent=agent,

@@ -160,11 +160,12 @@ class ComFedNode(Node):
                 loss = loss + penalty
                 log["penalty"] = float(penalty.detach())
             self.optimizer.zero_grad(set_to_none=True)
+            rate = self.agent.optimizer.param_groups[0]["lr"]  # before the agent's scheduler moves
             self.agent.optimizer_step(loss)
-            self._project_step(round)
+            self._project_step(round, rate)
         return log
 
-    def _project_step(self, round: int) -> None:
+    def _project_step(self, round: int, rate: float) -> None:
         """Move the projection with the learning rate and the gradient bound of the agent's step."""
         if self.projection.grad is None:
             return
@@ -176,7 +177,7 @@ class ComFedNode(Node):
         if self.agent.max_grad_norm is not None:
             nn.utils.clip_grad_norm_([self.projection], self.agent.max_grad_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.agent.optimizer.param_groups[0]["lr"]
+            group["lr"] = rate
         self.optimizer.step()
 
     def state(self) -> dict[str, Any]:

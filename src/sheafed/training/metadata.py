@@ -10,6 +10,7 @@ from torch import nn
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe
 from sheafed.errors import InputError
+from sheafed.training.epochs import batches
 from sheafed.training.process_group import ProcessGroup
 from sheafed.training.scores import metric_signs
 
@@ -28,6 +29,7 @@ class AgentMetadata:
     optimizer: str
     learning_rate: float | None
     """At the start of the training."""
+    scheduler: str | None
     batch_size: int
     training_samples: int
     has_validation: bool
@@ -42,7 +44,7 @@ class AgentMetadata:
     @property
     def batches(self) -> int:
         """How many rounds one pass over its training data takes."""
-        return self.training_samples // self.batch_size
+        return batches(self.training_samples, self.batch_size)
 
 
 def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
@@ -53,6 +55,7 @@ def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
         head=None if agent.head is None else type(agent.head).__name__,
         optimizer=type(agent.optimizer).__name__,
         learning_rate=_learning_rate(agent),
+        scheduler=None if agent.scheduler is None else type(agent.scheduler).__name__,
         batch_size=agent.batch_size,
         training_samples=len(agent.data.train),
         has_validation=agent.data.validation is not None,

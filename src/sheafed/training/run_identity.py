@@ -27,6 +27,7 @@ def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
         "batch size": metadata.batch_size,
         "number of training samples": metadata.training_samples,
         "objective": metadata.objective,
+        "scheduler": metadata.scheduler,
         **({} if metadata.metric == ACCURACY.name else {"metric": metadata.metric}),
     }
 

@@ -43,7 +43,11 @@ def measure(
     record |= {key: mean(values) for key, values in totals.items()}
     record["bytes_sent"] = history.ledger.bytes_sent()
     record["payload_bytes"] = history.ledger.payload_bytes()
-    record["agents"] = {name: found.of_agent(name) for name in network.metadata}
+    here = {name: agent.order.passes for name, agent in network.agents.items()}
+    passes = {name: value for part in network.group.gather(here) for name, value in part.items()}
+    record["agents"] = {
+        name: {"passes": passes[name], **found.of_agent(name)} for name in network.metadata
+    }
     return record
 
 
@@ -55,6 +59,7 @@ def summarise(network: Network) -> Record:
     )
     signs = metric_signs(network.metadata)
     traffic = history.ledger.per_edge()
+    recorded = (history.last or {}).get("agents", {})
     return {
         "method": network.method.label,
         "seed": history.seed,
@@ -75,6 +80,7 @@ def summarise(network: Network) -> Record:
                 "neighbours": sorted(graph.neighbors(name)),
                 "training_samples": known.training_samples,
                 "objective": known.objective,
+                "passes": recorded.get(name, {}).get("passes"),
                 **latest.of_agent(name),
             }
             for name, known in network.metadata.items()

@@ -23,6 +23,12 @@ from sheafed.training.arguments import (
     note_trained_agents,
 )
 from sheafed.training.callbacks import Callback
+from sheafed.training.epochs import (
+    EpochRule,
+    check_rounds_per_epoch,
+    count_rounds,
+    warn_if_unequal,
+)
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import AgentMetadata, gather_metadata
@@ -45,7 +51,7 @@ def train(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     transport: Transport | None = None,
-    rounds_per_epoch: int | None = None,
+    rounds_per_epoch: int | EpochRule = "mean",
     evaluate_every: int = 1,
     checkpoint_every: int | None = None,
     oracle: bool = True,
@@ -60,15 +66,19 @@ def train(
         method: e.g. `SheafFRL()` or `NonCooperative()`.
         pilots: the shared inputs `(M, ...)`, a mapping of them by agent, or a `PilotSet`. A mapping
             none of whose keys is an agent's name is one input of several parts for all agents.
-        epochs: how long. An epoch is as many rounds as the smallest training set has batches;
-            agents with nothing to train do not count.
+        epochs: how long. An epoch is one pass over the training data on average, see
+            `rounds_per_epoch`.
         out: a directory for metrics, checkpoints, the network at the end (`last`) and at the best
             validation score (`best`), for `sheafed.load`, and a summary.
         seed: of all randomness: same seed, same results.
         resume: go on from the checkpoint in `out`, if there is one.
         callbacks: see `sheafed.training.Callback`.
         transport: carries the messages, in this process by default.
-        rounds_per_epoch: if not the default.
+        rounds_per_epoch: in a round every agent takes a step on one batch. An epoch has as many
+            rounds as the `"mean"`, `"smallest"`, `"median"` or `"largest"` number of batches of the
+            agents, or this number of rounds. Agents with nothing to train do not count. The records
+            have every agent's passes over its data; an `UnequalPassesWarning` names agents whose
+            passes differ by more than 4 times.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
         oracle: also measure oracle accuracy, i.e. let receivers encode their neighbours' inputs.
@@ -80,8 +90,8 @@ def train(
         epochs=epochs,
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
-        rounds_per_epoch=rounds_per_epoch,
     )
+    check_rounds_per_epoch(rounds_per_epoch)
     if resume and out is None:
         raise InputError("resume=True needs the directory of the run: give it as out")
     group = group or SingleProcess()
@@ -94,8 +104,11 @@ def train(
     check_callbacks(callbacks)
     by_name = agents_by_name(agents)
     metadata = gather_metadata(by_name, group)
-    rounds_per_epoch = rounds_per_epoch or _smallest_epoch(metadata)
-    schedule = Schedule(epochs, rounds_per_epoch, evaluate_every, checkpoint_every)
+    learning = {name: known.batches for name, known in metadata.items() if known.learns}
+    if group.rank == 0:
+        warn_if_unequal(learning)
+    rounds = count_rounds(learning.values(), rounds_per_epoch)
+    schedule = Schedule(epochs, rounds, evaluate_every, checkpoint_every)
     if not (resume and out is not None and (Path(out) / CHECKPOINT).exists()):
         note_trained_agents(by_name)
     network, barrier = _prepare(
@@ -158,9 +171,3 @@ def _open_directory(network: Network, out: Path, resume: bool) -> Totals:
         return totals
     check_new_directory(out, network.group)
     return {}
-
-
-def _smallest_epoch(metadata: Mapping[str, AgentMetadata]) -> int:
-    """Return the number of batches of the smallest training set."""
-    batches = [known.batches for known in metadata.values() if known.learns]
-    return max(1, min(batches, default=1))

@@ -1,0 +1,78 @@
+"""How many rounds an epoch has where agents have different numbers of samples.
+
+Agents take one training step a round, all together, so an epoch cannot be one pass for each of
+them. A rule says of which agent, or of what mean, it is one pass.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from statistics import fmean, median
+from typing import Literal, get_args
+
+from sheafed.errors import InputError, UnequalPassesWarning
+
+EpochRule = Literal["smallest", "median", "mean", "largest"]
+RULES: dict[str, Callable[[Collection[int]], float]] = {
+    "smallest": min,
+    "median": median,
+    "mean": fmean,
+    "largest": max,
+}
+WARN_ABOVE = 4
+"""The ratio between the passes of two agents from which on a warning names them."""
+
+
+def batches(samples: int, batch_size: int) -> int:
+    """Return how many rounds one pass takes; the samples that fill no batch are left out.
+
+    >>> batches(samples=100, batch_size=32), batches(samples=10, batch_size=32)
+    (3, 1)
+    """
+    return max(1, samples // batch_size)
+
+
+def count_rounds(batches: Collection[int], rounds_per_epoch: int | EpochRule) -> int:
+    """Return the rounds of an epoch.
+
+    >>> [count_rounds([1, 2, 2, 40], rule) for rule in ("smallest", "median", "mean", "largest")]
+    [1, 2, 11, 40]
+
+    Args:
+        batches: of the agents that are trained.
+        rounds_per_epoch: a rule, or the number itself.
+    """
+    check_rounds_per_epoch(rounds_per_epoch)
+    if isinstance(rounds_per_epoch, int):
+        return rounds_per_epoch
+    if not batches:
+        return 1
+    return math.floor(RULES[rounds_per_epoch](batches) + 0.5)
+
+
+def check_rounds_per_epoch(given: int | str) -> None:
+    counts = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+    if not counts and given not in get_args(EpochRule):
+        raise InputError(
+            "rounds_per_epoch must be a whole number of at least 1 or one of "
+            f"{', '.join(get_args(EpochRule))}, got {given!r}"
+        )
+
+
+def warn_if_unequal(batches: Mapping[str, int]) -> None:
+    """Warn if some agent passes over its data more than four times as often as another."""
+    if not batches:
+        return
+    fewest, most = (pick(batches, key=lambda name: batches[name]) for pick in (min, max))
+    if batches[most] > WARN_ABOVE * batches[fewest]:
+        ratio = batches[most] / batches[fewest]
+        warnings.warn(
+            f"agent {fewest!r} has {batches[fewest]} batches and {most!r} has {batches[most]}: "
+            f"{fewest!r} passes over its data {ratio:.3g} times as often; give {most!r} a larger "
+            "batch_size, or choose epochs and rounds_per_epoch by the passes of each agent, which "
+            "the records and the summary show",
+            UnequalPassesWarning,
+            stacklevel=3,
+        )
