@@ -329,3 +329,11 @@ def test_an_epoch_of_a_control_has_the_rounds_of_its_data():
     )
     union = sum(len(agent.data.train) for agent in plain.agents)
     assert pooled.rounds_per_epoch == union // 32 > plain.rounds_per_epoch
+
+
+def test_all_agents_have_the_metric_of_the_config() -> None:
+    given = ["data.train_fraction=0.4", "training.metric=macro_f1"]
+    federation = build_federation(read_experiment("digits", given))
+    assert {agent.metric.name for agent in federation.agents} == {"macro_f1"}
+    with pytest.raises(ConfigError, match=r"training.metric must be .*macro_f1"):
+        read_experiment("digits", ["training.metric=r2"])

@@ -60,11 +60,6 @@ class Metric:
                 f"{self.greater_is_better!r}"
             )
 
-    @property
-    def sign(self) -> int:
-        """What makes a greater value a better one: 1, or -1."""
-        return 1 if self.greater_is_better else -1
-
     @torch.no_grad()
     def __call__(self, outputs: Tensor, targets: Tensor) -> float | None:
         """Return the metric, computed on the CPU; None if it is not defined here."""
