@@ -1,9 +1,11 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 import sheafed
 from sheafed.alignment import AffineMap
-from tests.helpers.devices import OTHERS, prepare, without_float64
+from tests.helpers.devices import OTHERS, using, without_float64
 
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -16,8 +18,11 @@ def latents(dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(params=OTHERS)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    return prepare(request.param, monkeypatch)
+def device(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[torch.device]:
+    with using(request.param, monkeypatch) as found:
+        yield found
 
 
 @pytest.mark.parametrize("dtype", KINDS)

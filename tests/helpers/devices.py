@@ -12,21 +12,24 @@ STAND_IN = "standin:0"
 OTHERS = [STAND_IN, *({"cuda:0", "mps"} & set(devices.available_devices()))]
 
 
-def prepare(name: str, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Return a device; the backend of the stand-in is registered when it is first needed."""
-    if name == STAND_IN:
-        from tests.helpers import stand_in_device
+@contextmanager
+def using(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """Provide a device; the backend of the stand-in is registered when it is first needed."""
+    if name != STAND_IN:
+        yield torch.device(name)
+        return
+    from tests.helpers import stand_in_device
 
-        monkeypatch.setattr("sheafed.agents.rng.Generator", stand_in_device.generator)
-    return torch.device(name)
+    monkeypatch.setattr("sheafed.agents.rng.Generator", stand_in_device.generator)
+    # Autograd's threads for devices start with its first backward pass, which may have been.
+    with torch.autograd.set_multithreading_enabled(False):
+        yield torch.device(name)
 
 
 @contextmanager
 def without_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """Let the stand-in lack what MPS lacks."""
-    device = prepare(STAND_IN, monkeypatch)
-    from tests.helpers import stand_in_device
-
-    monkeypatch.setattr(devices, "WITHOUT_FLOAT64", {"mps", device.type})
-    with stand_in_device.STAND_IN.without_float64():
-        yield device
+    with using(STAND_IN, monkeypatch) as device:
+        monkeypatch.setattr(devices, "WITHOUT_FLOAT64", {"mps", device.type})
+        with torch.get_device_module(device).without_float64():
+            yield device

@@ -18,8 +18,18 @@ from torch.utils.dlpack import from_dlpack, to_dlpack
 NAME = "standin"
 ATEN = torch.ops.aten
 COPIES = (ATEN._copy_from.default, ATEN.copy_.default)
-MISSING = ("linalg_svd", "linalg_eigh", "linalg_qr", "linalg_solve", "linalg_pinv")
+MISSING = (
+    "linalg_svd",
+    "linalg_eigh",
+    "linalg_qr",
+    "linalg_solve",
+    "linalg_pinv",
+    "frexp",
+    "aminmax",
+)
 """Parts of the names of operations that a device without float64 lacks, as MPS does."""
+RESIZING = ATEN.mse_loss.out
+"""Its kernel resizes the output for a while, which memory that is not the CPU's own cannot be."""
 DL_CPU, DL_EXTENSION = 1, 12
 
 
@@ -119,13 +129,16 @@ def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
     lowered_args, lowered = _each(down, args), {key: _each(down, x) for key, x in kwargs.items()}
     if given and elsewhere:
         raise RuntimeError(f"{op} got tensors on {NAME}:0 and on {elsewhere[0].device}")
+    if op is RESIZING:
+        given = [(kwargs["out"], torch.empty(0))]
+        lowered["out"] = given[0][1]
     if torch.Tag.nondeterministic_seeded in op.tags:
         with _own_stream():
             result = op(*lowered_args, **lowered)
     else:
         result = op(*lowered_args, **lowered)
     for mine, alias in given:
-        if mine.shape != alias.shape:  # an output that was made to be resized
+        if op is RESIZING or mine.shape != alias.shape:
             mine.data = _here(alias)
     return _each(up, result)
 

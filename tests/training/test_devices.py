@@ -4,7 +4,7 @@ The stand-in runs the kernels of the CPU, so figures and weights must agree in e
 devices they agree up to rounding. `bob` is always on the CPU, between two agents that are not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from sheafed.methods import (
 from sheafed.methods.node import Node
 from sheafed.privacy import membership_from_latents, membership_from_probabilities
 from sheafed.training import Network
-from tests.helpers.devices import OTHERS, STAND_IN, prepare, without_float64
+from tests.helpers.devices import OTHERS, STAND_IN, using, without_float64
 from tests.helpers.federations import seeded, weights
 
 LINE = [("ada", "bob"), ("bob", "cyd")]
@@ -135,13 +135,17 @@ def assert_same_networks(one: Network, other: Network, tolerance: float) -> None
 
 
 @pytest.fixture(params=OTHERS)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    return prepare(request.param, monkeypatch)
+def device(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[torch.device]:
+    with using(request.param, monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    return prepare(STAND_IN, monkeypatch)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    with using(STAND_IN, monkeypatch) as found:
+        yield found
 
 
 # The stand-in

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from sheafed.devices import has_float64
+
 
 def power_of_two(x: Tensor) -> Tensor:
     r"""Return of each matrix of `x` `(..., n, d)` the power p with $p \le \max |x| < 2p$.
@@ -13,7 +15,8 @@ def power_of_two(x: Tensor) -> Tensor:
     tensor([[4.]])
     """
     peak = torch.linalg.vector_norm(x.detach(), torch.inf, dim=(-2, -1), keepdim=True)
-    mantissa, _ = torch.frexp(peak)  # from 1/2 to 1
+    # From 1/2 to 1. A device without float64 has no `frexp` either.
+    mantissa = torch.frexp(peak if has_float64(peak.device) else peak.cpu()).mantissa.to(peak)
     # `ldexp` would compute the power by `pow`, which need not be exact; this quotient is.
     return torch.where(peak > 0, peak / (2 * mantissa), torch.ones_like(peak))
 

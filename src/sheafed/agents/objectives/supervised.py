@@ -56,7 +56,8 @@ def check_labels(name: str, labels: Tensor, scores: Tensor) -> None:
             f"{tuple(labels.shape)}; flatten them"
         )
     classes = scores.shape[1]
-    for label in (int(end) for end in torch.aminmax(as_labels(labels))):
+    whole = as_labels(labels)
+    for label in (int(whole.min()), int(whole.max())):
         if not 0 <= label < classes:
             raise InputError(
                 f"agent {name!r}: labels must lie in 0 to {classes - 1}, since its head has "
