@@ -114,7 +114,13 @@ def test_only_the_head_learns_from_outputs() -> None:
     gaps = []
     for epochs in (1, 8):
         teacher, pupil = (
-            regressor(name, 3, ord(name), frozen=True, objective=_nothing, metric="r2")
+            regressor(
+                *(name, 3, ord(name)),
+                frozen=True,
+                objective=_nothing,
+                metric="r2",
+                optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+            )
             for name in "ab"
         )
         teacher.head.requires_grad_(False)
@@ -142,7 +148,8 @@ def test_an_agent_without_a_head_is_between() -> None:
     headless = Agent(
         "b",
         seeded(0, lambda: nn.Linear(FEATURES, 4)),
-        data=DATA[0],
+        data=regression_samples(40, 0)[0],
+        batch_size=8,
         objective=lambda agent, batch: agent.encode(batch.inputs).square().mean(),
     )
     run = distilled([regressor("a"), headless])
