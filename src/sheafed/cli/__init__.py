@@ -14,6 +14,8 @@ from sheafed.cli import (
     doctor,
     encode,
     encoders,
+    evaluate,
+    export,
     network,
     report,
     reproduce,
@@ -35,6 +37,8 @@ app.command("encode")(encode.encode)
 app.command("align")(align.align)
 app.command("send")(align.send)
 app.command("report")(report.report)
+app.command("evaluate")(evaluate.evaluate)
+app.command("export")(export.export)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("agent")(agent.agent)

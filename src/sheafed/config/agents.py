@@ -134,7 +134,7 @@ def build_agent(
     parts = dict(zip(SPLITS, zip(split, known, strict=True), strict=True))
 
     def seen_by(part: str, other: str) -> Samples:
-        return _local_samples(samples, *parts[part], forms[other])
+        return local_samples(samples, *parts[part], forms[other])
 
     return Agent(
         name,
@@ -152,7 +152,7 @@ def build_agent(
     )
 
 
-def _local_samples(
+def local_samples(
     samples: ViewedDataset, part: Tensor, labels: Tensor | None, form: str
 ) -> TensorSamples:
     inputs = samples.view(form, part)

@@ -30,6 +30,7 @@ from sheafed.training.further_training import train_on
 from sheafed.training.history import RunHistory
 from sheafed.training.metadata import AgentMetadata
 from sheafed.training.network_file import write_results
+from sheafed.training.other_data import judged_on
 from sheafed.training.overview import network_as_html, network_as_text
 from sheafed.training.process_group import ProcessGroup
 from sheafed.training.run_to_end import check_new_directory
@@ -172,7 +173,9 @@ class Network:
         """
         deployment.export(self.nodes, self._path(sender, receiver, path), Path(out), link_only)
 
-    def evaluate(self, split: Split = "test", oracle: bool = True) -> Evaluation:
+    def evaluate(
+        self, split: Split = "test", oracle: bool = True, *, data: Any = None
+    ) -> Evaluation:
         """Evaluate all agents on their own and their neighbours' data.
 
         In a cluster all processes must call it.
@@ -181,9 +184,14 @@ class Network:
             split: which data of the agents.
             oracle: also let every receiver encode its neighbours' inputs itself, which needs the
                 inputs of all agents in one process.
+            data: labelled data in place of the agents' test data, e.g. (inputs, targets) for all
+                agents, or a mapping from agents to theirs.
         """
         if oracle:
             self._check_all_nodes_here()
+        if data is not None:
+            with judged_on(self.agents, data):
+                return self.evaluate("test", oracle)
         return self.measure(Barrier(self.new_transport(), self.new_transport), split, oracle)
 
     def measure(self, policy: WaitPolicy, split: Split, oracle: bool) -> Evaluation:

@@ -1,0 +1,37 @@
+"""Judging agents on other data than their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.samples import as_samples
+from sheafed.errors import UnknownAgentError
+
+
+@contextmanager
+def judged_on(agents: Mapping[str, Agent], given: Any) -> Iterator[None]:
+    """Replace the test data of agents while the context is open.
+
+    Args:
+        agents: by name.
+        given: data for all of them, or a mapping from agents to data; those that it leaves out have
+            none.
+    """
+    by_agent = given
+    if not isinstance(given, Mapping) or not set(given) & set(agents):
+        by_agent = dict.fromkeys(agents, given)
+    if unknown := sorted(set(by_agent) - set(agents)):
+        raise UnknownAgentError(f"data of unknown agents {unknown}; agents: {sorted(agents)}")
+    samples = {name: as_samples(data) for name, data in by_agent.items()}
+    kept = {name: agent.data for name, agent in agents.items()}
+    try:
+        for name, agent in agents.items():
+            agent.data = replace(agent.data, test=samples.get(name), seen_by=None)
+        yield
+    finally:
+        for name, agent in agents.items():
+            agent.data = kept[name]

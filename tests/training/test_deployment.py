@@ -1,0 +1,195 @@
+"""Links and pipelines compute what the network does, as modules and as files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor, nn
+
+from sheafed.agents.agent import Agent
+from sheafed.errors import ExportError, InputError, MissingDependencyError
+from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.models.adapters import ScikitEncoder
+from sheafed.training import Network, train
+from tests.helpers.federations import (
+    CLASSES,
+    METHODS,
+    normal_latents,
+    pilots,
+    samples,
+    simple_agent,
+    start,
+)
+
+EXACT = [case for case in METHODS if case not in ("noisy", "compressed")]
+"""The methods whose links have no noisy channel."""
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return start("distillation", epochs=1)
+
+
+def relative(found: Any, expected: Any) -> float:
+    found, expected = (torch.as_tensor(value).double() for value in (found, expected))
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_a_link_is_what_send_does(case: str) -> None:
+    network = start(case, epochs=1)
+    for path in (["ada", "bob"], ["bob", "ada"], ["ada", "bob", "cyd"]):
+        ends = path[0], path[-1]
+        latents = 3 + normal_latents(network.agents[path[0]].dimension)
+        link = network.link(*ends, path)
+        assert type(link) is nn.Linear
+        assert relative(link(latents), network.send(latents, *ends, path)) < 1e-5
+
+
+def test_sending_is_affine(network: Network) -> None:
+    """What makes the fold possible, on latents that do not span the space by basis vectors."""
+    one, other = normal_latents(5), 2 - normal_latents(5).flip(0)
+    sent = [network.send(z, "ada", "bob") for z in (one, other, 0.3 * one + 0.7 * other)]
+    assert relative(0.3 * sent[0] + 0.7 * sent[1], sent[2]) < 1e-5
+
+
+def test_a_link_leaves_the_noise_out() -> None:
+    network = start("noisy", epochs=1)
+    latents = normal_latents(5)
+    exact = network.nodes["ada"].link_to("bob", channel=False)(latents)
+    expected = network.nodes["bob"].link_from("ada")(exact)
+    assert relative(network.link("ada", "bob")(latents), expected) < 1e-5
+    assert relative(network.send(latents, "ada", "bob"), expected) > 0.05
+
+
+def test_folding_draws_no_random_numbers_of_training(network: Network) -> None:
+    latents = normal_latents(5)
+    before = network.send(latents, "ada", "bob")
+    link = network.link("ada", "bob")
+    link.weight.fill_(0)
+    assert torch.equal(network.send(latents, "ada", "bob"), before)
+    assert not any(parameter.requires_grad for parameter in link.parameters())
+
+
+def test_a_pipeline_is_encoder_link_and_head(network: Network) -> None:
+    inputs = samples(8, 5)[0]
+    for agent in network.agents.values():
+        agent.encoder.train()  # dropout and batch norm must not show in a copy
+    pipeline = network.pipeline("ada", "bob")
+    expected = network.outputs(network.encode(inputs, "ada"), "ada", "bob")
+    assert relative(pipeline(inputs), expected) < 1e-5
+    assert network.agents["ada"].encoder.training
+    network.agents["ada"].encoder.eval()
+    shared = {p.data_ptr() for agent in network.agents.values() for p in agent.parameters}
+    assert not shared & {p.data_ptr() for p in pipeline.parameters()}
+
+
+class Reader(nn.Module):
+    """An encoder of tokens with an `encode` of two arguments, given by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 4)
+
+    def encode(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        weights = mask[..., None].float()
+        return (weights * self.embedding(tokens)).sum(1) / weights.sum(1)
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def test_onnx_runtime_gives_the_same_numbers(network: Network, tmp_path: Path) -> None:
+    network.export("ada", "bob", tmp_path / "new" / "pipeline.onnx")
+    network.export("ada", "bob", tmp_path / "link.onnx", link_only=True)
+    pipeline, link = session(tmp_path / "new" / "pipeline.onnx"), session(tmp_path / "link.onnx")
+    assert pipeline.get_inputs()[0].shape == ["batch", 6]
+    for rows in (1, 7):
+        inputs = samples(rows, 5)[0]
+        latents = network.encode(inputs, "ada")
+        (found,) = pipeline.run(None, {"inputs": inputs.numpy()})
+        assert relative(found, network.outputs(latents, "ada", "bob")) < 1e-5
+        (found,) = link.run(["outputs"], {"inputs": latents.numpy()})
+        assert relative(found, network.send(latents, "ada", "bob")) < 1e-5
+
+
+def test_torch_export_gives_the_same_numbers(network: Network, tmp_path: Path) -> None:
+    network.agents["bob"].classes = ("x", "y", "z")
+    network.export("ada", "bob", tmp_path / "pipeline.pt2")
+    extra = {"sheafed.json": ""}
+    program = torch.export.load(tmp_path / "pipeline.pt2", extra_files=extra)
+    inputs = samples(5, 5)[0]
+    expected = network.outputs(network.encode(inputs, "ada"), "ada", "bob")
+    assert relative(program.module()(inputs), expected) < 1e-5
+    known = {"sender": "ada", "receiver": "bob", "path": ["ada", "bob"], "classes": ["x", "y", "z"]}
+    assert json.loads(extra["sheafed.json"]) == known
+
+
+def test_inputs_of_several_tensors(tmp_path: Path) -> None:
+    stream = torch.Generator().manual_seed(0)
+    data = {
+        "tokens": torch.randint(11, (12, 5), generator=stream),
+        "mask": torch.ones(12, 5, dtype=torch.long),
+    }
+    team = [
+        Agent(n, Reader(), nn.Linear(4, 3), data=(data, torch.arange(12) % 3), classes=list("xyz"))
+        for n in "ab"
+    ]
+    network = train(team, [("a", "b")], NonCooperative(), data, epochs=1)
+    network.export("a", "b", tmp_path / "texts.onnx")
+    texts = session(tmp_path / "texts.onnx")
+    (found,) = texts.run(None, {key: part.numpy() for key, part in data.items()})
+    assert relative(found, network.outputs(network.encode(data, "a"), "a", "b")) < 1e-5
+    assert json.loads(texts.get_modelmeta().custom_metadata_map["classes"]) == ["x", "y", "z"]
+
+
+def test_encoders_that_are_no_torch_code(tmp_path: Path) -> None:
+    encoder = ScikitEncoder(PCA(3).fit(samples(40, 1)[0].numpy()))
+    bare = Agent("a", encoder, nn.Linear(3, CLASSES), data=samples(20, 1), batch_size=5)
+    method = SheafFRL(pilots_per_round=12)
+    network = train([bare, simple_agent("b", 3)], [("a", "b")], method, pilots(), epochs=1)
+    with pytest.raises(ExportError, match=r"pipeline from 'a' to 'b' .*link alone, link_only=True"):
+        network.export("a", "b", tmp_path / "pipeline.pt2")
+    assert list(tmp_path.iterdir()) == []
+    network.export("a", "b", tmp_path / "link.pt2", link_only=True)
+    latents = normal_latents(3)
+    found = torch.export.load(tmp_path / "link.pt2").module()(latents)
+    assert relative(found, network.send(latents, "a", "b")) < 1e-5
+
+
+def test_what_is_refused(network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"must end in \.onnx or \.pt2, got .*weights\.pt"):
+        network.export("ada", "bob", tmp_path / "weights.pt")
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'sheafed\[export\]'"):
+        network.export("ada", "bob", tmp_path / "pipeline.onnx")
+    headless = simple_agent("mute", head=None, objective=lambda a, b: a.encode(b.inputs).sum())
+    pair = train(
+        [headless, simple_agent("b")], [("mute", "b")], NonCooperative(), pilots(), epochs=1
+    )
+    with pytest.raises(InputError, match="agent 'mute' has no head to end a pipeline with"):
+        pair.pipeline("b", "mute")
+
+
+# Other data
+
+
+def test_other_data(network: Network) -> None:
+    inputs, targets = samples(40, 321)
+    found = network.evaluate(data=(inputs.numpy(), targets.numpy()))
+    classes = network.classify(network.encode(inputs, "ada"), "ada", "bob")
+    assert found.communication["ada", "bob"] == float((classes == targets).double().mean())
+    assert found.oracle["ada", "bob"] == found.private["bob"]
+    assert network.evaluate() == network.history.evaluation
+    one = network.evaluate(data={"ada": (inputs, targets)})
+    assert sorted(one.private) == ["ada"]
+    assert list(one.communication) == [("ada", "bob")]
+    with pytest.raises(InputError, match=r"data of unknown agents \['dee'\]"):
+        network.evaluate(data={"ada": (inputs, targets), "dee": (inputs, targets)})
+    assert np.isfinite(one.private["ada"])
