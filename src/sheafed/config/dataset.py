@@ -104,7 +104,7 @@ class ViewedImages(LabelledDataset):
         return form in MODALITIES and super().shows_images(form)
 
 
-def _viewed(images: LabelledDataset) -> ViewedImages:
+def viewed_images(images: LabelledDataset) -> ViewedImages:
     return ViewedImages(images.name, images.inputs, images.labels, images.classes)
 
 
@@ -112,12 +112,12 @@ def load_dataset(table: Data) -> ViewedDataset:
     """Return a data set by name, or a folder of images; as many samples as the table asks for."""
     samples: ViewedDataset
     if Path(table.name).is_dir():
-        samples = _viewed(from_folder(Path(table.name)))
+        samples = viewed_images(from_folder(Path(table.name)))
     elif table.name in TEXTS:
         found = load_texts(table.name)
         samples = EncodedTexts(found.name, found.texts, found.labels, found.classes)
     elif table.name in DATASETS:
-        samples = _viewed(load(table.name))
+        samples = viewed_images(load(table.name))
     else:
         raise ConfigError(
             f"unknown data set {table.name!r} in data.name; choose one of "

@@ -12,7 +12,7 @@ from torch import Tensor
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Samples
 from sheafed.config.agents import agent_forms, agent_specs, local_samples
-from sheafed.config.dataset import ViewedImages
+from sheafed.config.dataset import viewed_images
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import build_federation
 from sheafed.config.loading import run_config
@@ -79,7 +79,7 @@ def _replace_test_data(
     classes = agents[0].classes or ()
     labels = _labels(given, classes, named=path.is_dir() or given.classes != _numbers(given))
     specs = agent_specs(experiment, classes=len(classes))
-    viewed = ViewedImages(given)
+    viewed = viewed_images(given)
     forms = agent_forms(experiment, viewed, specs)
     everything = torch.arange(len(given))
 
