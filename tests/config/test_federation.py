@@ -7,6 +7,7 @@ import torch
 
 from sheafed.agents.samples import TensorSamples
 from sheafed.config import federation as building
+from sheafed.config.dataset import viewed_images
 from sheafed.config.experiment import Data
 from sheafed.config.federation import build_federation
 from sheafed.config.flops import step_flops
@@ -37,7 +38,7 @@ def mnist_shaped(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (3000, 1, 28, 28), dtype=torch.uint8, generator=generator)
     made = from_arrays(images, torch.arange(3000) % 10)
-    monkeypatch.setattr(building, "load_dataset", lambda name: made)
+    monkeypatch.setattr(building, "load_dataset", lambda name: viewed_images(made))
 
 
 def test_the_digits_preset():
@@ -227,7 +228,7 @@ def test_modalities_that_cannot_be():
 
 def test_vectors_have_no_other_modality(monkeypatch):
     vectors = from_arrays(torch.rand(300, 9), torch.arange(300) % 10)
-    monkeypatch.setattr(building, "load_dataset", lambda name: vectors)
+    monkeypatch.setattr(building, "load_dataset", lambda name: viewed_images(vectors))
     with pytest.raises(ConfigError, match=r"'ear' cannot have the modality 'fourier'.*\(9,\)"):
         build_federation(viewing(eye={"encoder": "mlp"}, wave={"encoder": "mlp"}))
 
