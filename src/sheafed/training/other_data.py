@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.samples import as_samples
+from sheafed.agents.data_forms import as_samples
 from sheafed.errors import UnknownAgentError
 
 
