@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
@@ -11,11 +11,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from sheafed.agents.casting import InputCast
-from sheafed.agents.checks import check_finite_latents, check_parts
+from sheafed.agents.checks import (
+    check_classes,
+    check_finite_latents,
+    check_numbers,
+    check_parts,
+)
 from sheafed.agents.collation import Collate
 from sheafed.agents.data_forms import as_local_data
-from sheafed.agents.encoder_call import call_encoder, hint
+from sheafed.agents.local_model import LocalModel
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.optimizers import (
     MakeOptimizer,
@@ -28,11 +32,8 @@ from sheafed.agents.optimizers import (
 )
 from sheafed.agents.precision import (
     Precision,
-    autocast,
     check_precision,
     check_trainable,
-    half_dtype,
-    widened,
 )
 from sheafed.agents.read_ahead import BatchStream, batches
 from sheafed.agents.rng import RngStream
@@ -40,19 +41,14 @@ from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples
 from sheafed.agents.task import check_metric, is_regression
 from sheafed.devices import as_device, device_of
 from sheafed.errors import (
-    DtypeError,
     InputError,
     LatentSizeError,
     NonFiniteError,
 )
-from sheafed.linalg.checks import FLOATING
 from sheafed.metrics.metric import Metric, as_metric
 from sheafed.tensor_tree import (
     TensorTree,
-    describe,
-    map_tensors,
     structure,
-    to_device,
     tree_length,
 )
 
@@ -148,20 +144,10 @@ class Agent:
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
-        check_parts(name, encoder, head, objective, optimizer, batch_size)
-        if num_workers is not None and num_workers < 0:
-            raise InputError(f"agent {name!r}: num_workers must not be negative, got {num_workers}")
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise InputError(
-                f"agent {name!r}: max_grad_norm must be positive or None, got {max_grad_norm}"
-            )
+        check_parts(name, encoder, head, objective, optimizer)
+        check_numbers(name, batch_size, num_workers, max_grad_norm)
+        check_classes(name, classes)
         check_period(name, scheduler_every)
-        named = () if classes is None or isinstance(classes, str) else tuple(classes)
-        if classes is not None and not (named and all(isinstance(c, str) for c in named)):
-            raise InputError(
-                f"agent {name!r}: classes must be a list of names, one per class, or None, got "
-                f"{classes!r}"
-            )
         self.name = name
         self.encoder = encoder
         self.head = head
@@ -170,7 +156,7 @@ class Agent:
         self.objective = objective
         self.batch_size = batch_size or self._batch_size_of_data()
         self.max_grad_norm = max_grad_norm
-        self.classes = named or None
+        self.classes = None if classes is None else tuple(classes)
         default = "r2" if objective is mean_squared_error else "accuracy"
         with self._naming_errors():
             self.metric = as_metric(default if metric is None else metric)
@@ -179,8 +165,6 @@ class Agent:
         if self.frozen:
             encoder.eval().requires_grad_(False)
         self._latent_records: list[list[Tensor]] = []
-        self._encode: Callable[..., Tensor] = getattr(encoder, "encode", encoder)
-        self._cast = InputCast(name, encoder)
         with self._naming_errors():
             first = self.data.train.batch(torch.arange(min(2, len(self.data.train))))
         modules = [m for m in (encoder, head, objective) if isinstance(m, nn.Module)]
@@ -188,8 +172,10 @@ class Agent:
         self.precision = check_precision(name, precision)
         for module in modules:
             check_trainable(name, module)
-        self._half = {"encoder": half_dtype(encoder), "head": half_dtype(head)}
-        self.dimension = self._infer_dimension(first.inputs)
+        self._model = LocalModel(name, encoder, head, self.device, self.precision)
+        self.input_structure = structure(first.inputs)
+        latents = self._model.first_latents(first.inputs)
+        self.dimension, self.dtype = int(latents.shape[-1]), latents.dtype
         self.regression = is_regression(self.metric, objective, first.targets)
         """Whether the head predicts numbers, not classes."""
         # A dictionary, since encoder and head may share parameters or be one module.
@@ -220,7 +206,7 @@ class Agent:
 
     def encode(self, inputs: TensorTree) -> Tensor:
         """Return the latents `(n, d)` of inputs, in the encoder's current mode."""
-        latents = self._latents(inputs)
+        latents = self._model.encode(inputs)
         if latents.ndim != 2 or latents.shape[-1] != self.dimension:
             n = tree_length(inputs)
             raise LatentSizeError(
@@ -233,11 +219,7 @@ class Agent:
 
     def apply_head(self, latents: Tensor) -> Tensor:
         """Return what the head gives for latents `(n, d)`, in float32 if it is in less."""
-        if self.head is None:
-            raise InputError(f"agent {self.name!r} has no head to evaluate; give it one")
-        given = latents.to(device=self.device, dtype=self._half["head"])
-        with autocast(self.device, self.precision):
-            return widened(self.head(given))
+        return self._model.apply_head(latents)
 
     @contextmanager
     def record_latents(self) -> Iterator[list[Tensor]]:
@@ -248,18 +230,9 @@ class Agent:
         finally:
             self._latent_records.pop()
 
-    @contextmanager
-    def inference(self) -> Iterator[None]:
+    def inference(self) -> AbstractContextManager[None]:
         """Put encoder and head into evaluation mode, and back into each module's mode on exit."""
-        modules = [m for top in (self.encoder, self.head) if top is not None for m in top.modules()]
-        modes = [m.training for m in modules]
-        try:
-            for module in modules:
-                module.training = False
-            yield
-        finally:
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
+        return self._model.inference()
 
     def rng_context(self) -> AbstractContextManager[None]:
         """Make torch's global streams this agent's own, e.g. for dropout and augmentation."""
@@ -287,7 +260,7 @@ class Agent:
         with self._naming_errors():
             batch = self._stream.next()
         targets = None if batch.targets is None else batch.targets.to(self.device)
-        return Batch(to_device(self._cast(batch.inputs), self.device), targets)
+        return Batch(self._model.prepare(batch.inputs), targets)
 
     def stop_workers(self) -> None:
         """End the processes that read training data ahead; the next batch starts others."""
@@ -376,46 +349,6 @@ class Agent:
         for module in modules:
             module.to(place)
         return place
-
-    def _latents(self, inputs: TensorTree) -> Tensor:
-        """Run the encoder where the agent is, and leave half precision behind."""
-        given = to_device(self._cast(inputs), self.device)
-        half = self._half["encoder"]
-        if half is not None:
-            given = map_tensors(lambda x: x.to(half) if x.is_floating_point() else x, given)
-        with autocast(self.device, self.precision):
-            return widened(call_encoder(self._encode, given))
-
-    def _infer_dimension(self, given: TensorTree) -> int:
-        inputs = self._cast(given)
-        self.input_structure = structure(inputs)
-        try:
-            with self.inference(), torch.no_grad():
-                latents = self._latents(inputs)
-        except (RuntimeError, TypeError, ValueError) as problem:
-            raise InputError(
-                f"agent {self.name!r}: the encoder fails on its training inputs, "
-                f"{describe(inputs)}: {problem}{hint(inputs)}"
-            ) from problem
-        n = tree_length(inputs)
-        if not isinstance(latents, Tensor) or latents.ndim != 2 or len(latents) != n:
-            found = tuple(latents.shape) if isinstance(latents, Tensor) else type(latents).__name__
-            raise LatentSizeError(
-                f"agent {self.name!r}: the encoder must give latents (n, d); for inputs of "
-                f"{describe(inputs)} it gave {found}; flatten or pool its output{hint(latents)}"
-            )
-        if not bool(torch.isfinite(latents).all()):
-            raise NonFiniteError(
-                f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
-                "data; check the data and the initial weights"
-            )
-        if latents.dtype not in FLOATING:
-            raise DtypeError(
-                f"agent {self.name!r}: the encoder gives latents in {latents.dtype}, expected "
-                "float32 or float64; convert it by encoder.float(), or let it return float32"
-            )
-        self.dtype = latents.dtype
-        return int(latents.shape[-1])
 
     def _batch_size_of_data(self) -> int:
         train = self.data.train

@@ -42,6 +42,6 @@ class InputCast:
                 "encoder's weights; convert them once, x.astype('float32') or x.float(), to save "
                 "time and memory, or compute in float64 with encoder.double() and head.double()",
                 InputCastWarning,
-                stacklevel=6,  # where the agent is made
+                stacklevel=7,  # where the agent is made
             )
         return tensor.float()

@@ -109,9 +109,7 @@ def _explained(message: str) -> Iterator[None]:
         raise InputError(f"{message}: {problem}") from problem
 
 
-def check_parts(
-    name: str, encoder: Any, head: Any, objective: Any, optimizer: Any, batch_size: Any
-) -> None:
+def check_parts(name: str, encoder: Any, head: Any, objective: Any, optimizer: Any) -> None:
     """Raise unless the parts of an agent are of the kinds that they must be."""
     kinds = {
         "encoder": (encoder, isinstance(encoder, nn.Module), "a torch module"),
@@ -122,15 +120,36 @@ def check_parts(
             callable(optimizer) or isinstance(optimizer, torch.optim.Optimizer),
             "a torch optimiser, or a function from parameters to one, e.g. torch.optim.Adam",
         ),
-        "batch_size": (
-            batch_size,
-            batch_size is None or (type(batch_size) is int and batch_size > 0),
-            "a whole number of at least 1",
-        ),
     }
     for what, (given, valid, expected) in kinds.items():
         if not valid:
             raise InputError(f"agent {name!r}: {what} must be {expected}, got {given!r}")
+
+
+def check_numbers(name: str, batch_size: Any, num_workers: Any, max_grad_norm: Any) -> None:
+    """Raise unless the numbers of an agent, where given, are in range."""
+    if batch_size is not None and not (type(batch_size) is int and batch_size > 0):
+        raise InputError(
+            f"agent {name!r}: batch_size must be a whole number of at least 1, got {batch_size!r}"
+        )
+    if num_workers is not None and num_workers < 0:
+        raise InputError(f"agent {name!r}: num_workers must not be negative, got {num_workers}")
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise InputError(
+            f"agent {name!r}: max_grad_norm must be positive or None, got {max_grad_norm}"
+        )
+
+
+def check_classes(name: str, classes: Any) -> None:
+    """Raise unless classes, where given, are a list of names."""
+    if classes is None:
+        return
+    named = () if isinstance(classes, str) else tuple(classes)
+    if not (named and all(isinstance(c, str) for c in named)):
+        raise InputError(
+            f"agent {name!r}: classes must be a list of names, one per class, or None, got "
+            f"{classes!r}"
+        )
 
 
 def check_finite_latents(name: str, latents: Tensor) -> None:
