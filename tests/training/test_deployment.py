@@ -67,7 +67,7 @@ def test_a_link_leaves_the_noise_out() -> None:
     assert relative(network.send(latents, "ada", "bob"), expected) > 0.05
 
 
-def test_folding_draws_no_random_numbers_of_training(network: Network) -> None:
+def test_a_link_is_a_copy(network: Network) -> None:
     latents = normal_latents(5)
     before = network.send(latents, "ada", "bob")
     link = network.link("ada", "bob")

@@ -310,8 +310,9 @@ def test_a_loaded_network_takes_newcomers_and_is_saved(run: Path, tmp_path: Path
     assert contents(run) == before
     again = sheafed.load(tmp_path / "larger", [*reborn(), simple_agent("n", 4)], pilots=pilots())
     assert again.evaluate() == loaded.evaluate()
-    with pytest.raises(RunExistsError):
-        loaded.save(run)
+    for taken in (run, tmp_path / "larger"):
+        with pytest.raises(RunExistsError):
+            loaded.save(taken)
 
 
 def test_edges_of_two_protocols_are_not_written(tmp_path: Path) -> None:

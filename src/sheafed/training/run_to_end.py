@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS
+from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS
 from sheafed.errors import InputError, RunExistsError
 from sheafed.training.callbacks import Callback, MetricsLog, ProgressBar, Started, is_watched
 from sheafed.training.history import Totals
@@ -65,7 +65,7 @@ def run_to_end(
 
 def check_new_directory(out: Path, group: ProcessGroup) -> None:
     """Raise if a directory holds a run already."""
-    holds_run = (out / CHECKPOINT).exists() or (out / METRICS).exists()
+    holds_run = any((out / name).exists() for name in (CHECKPOINT, METRICS, LAST))
     if any(group.gather(holds_run)):
         raise RunExistsError(
             f"{out} already holds a run; go on with resume=True, or choose another directory"
