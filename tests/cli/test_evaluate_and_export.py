@@ -1,6 +1,7 @@
 """`sheafed evaluate` and `sheafed export`: a finished run from its directory alone."""
 
 import json
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -11,7 +12,7 @@ from sklearn.datasets import load_digits
 
 import sheafed
 from sheafed.config import read_experiment, run_experiment
-from sheafed.errors import ConfigError
+from sheafed.errors import ConfigError, InputError
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,23 @@ def test_the_directory_suffices(finished):
     loaded.train(epochs=1)
     assert loaded.history.epoch == 3
     assert contents(out) == before
+
+
+def test_a_run_is_used_on_another_device(run, finished, tmp_path):
+    out, network = finished
+    copy = shutil.copytree(out, tmp_path / "elsewhere")
+    config = json.loads((copy / "config.json").read_text())
+    config["training"]["device"] = "cuda:99"
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="device 'cuda:99' cannot be used"):
+        sheafed.load(copy)
+    assert sheafed.load(copy, device="cpu").evaluate() == network.history.evaluation
+    with pytest.raises(InputError, match="have a device"):
+        sheafed.load(copy, list(network.agents.values()), device="cpu")
+    assert "cannot be used" in run("evaluate", copy)[2]
+    assert run("evaluate", copy, "--device", "cpu")[0] == 0
+    exported = ("--from", "bo", "--to", "dee", "--out", "bo-dee.pt2", "--link-only")
+    assert run("export", copy, *exported)[0] == 0
 
 
 def test_evaluate_repeats_the_figures_of_the_run(run, finished, tmp_path):

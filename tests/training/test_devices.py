@@ -336,7 +336,7 @@ def test_a_ready_optimizer_follows_its_parameters(
     assert {state["exp_avg"].device for state in optimizer.state.values()} == {stand_in}
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta:x"])
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta"])
 def test_a_device_that_is_not_there(device: str) -> None:
     with pytest.raises(InputError, match=rf"agent 'ada': device '{device}' cannot be used .*cpu"):
         member("ada", 3, device)

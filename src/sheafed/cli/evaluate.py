@@ -32,10 +32,13 @@ def evaluate(
     oracle: Annotated[
         bool, typer.Option(help="also let receivers encode the inputs themselves")
     ] = True,
+    device: Annotated[
+        str | None, typer.Option(help="where agents compute, if not where they were trained")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="a JSON file to write the values to")] = None,
 ) -> None:
     """Measure a finished run; its directory is only read."""
-    found = evaluate_run(run, which=which, split=split, data=data, oracle=oracle)
+    found = evaluate_run(run, which=which, split=split, data=data, oracle=oracle, device=device)
     _print(found, Console())
     if out is not None:
         write_atomically(out, json.dumps(as_json(found), indent=2).encode())

@@ -22,5 +22,6 @@ def export(
     ] = False,
 ) -> None:
     """Write encoder, link and head, or the link alone, as one file; the run is only read."""
-    load(run, which=which).export(sender, receiver, out, link_only=link_only)
+    network = load(run, which=which, device="cpu")
+    network.export(sender, receiver, out, link_only=link_only)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

@@ -31,6 +31,7 @@ def evaluate_run(
     split: Split = "test",
     data: Path | None = None,
     oracle: bool = True,
+    device: str | None = None,
 ) -> Evaluation:
     """Evaluate the network of a run directory, which is only read.
 
@@ -42,8 +43,9 @@ def evaluate_run(
             images per class, or an `.npz` file with `x` and `y`, and `classes` if `y` has other
             numbers for them.
         oracle: also let receivers encode their neighbours' inputs.
+        device: where agents compute, if not where they were trained.
     """
-    experiment = run_config(run)
+    experiment = run_config(run, device)
     torch.set_num_threads(experiment.training.threads)  # as in training, to the bit
     found = build_federation(experiment)
     if data is not None:

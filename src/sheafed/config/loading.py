@@ -9,9 +9,9 @@ from typing import Any
 from sheafed.agents.agent import Agent
 from sheafed.checkpointing.run_directory import CONFIG
 from sheafed.config.experiment import Experiment
-from sheafed.config.federation import Federation, build_federation
+from sheafed.config.federation import build_federation
 from sheafed.config.running import read_config
-from sheafed.errors import ConfigError
+from sheafed.errors import ConfigError, InputError
 from sheafed.methods import Method
 from sheafed.training import Network, load_network
 from sheafed.training.loading import Which
@@ -24,6 +24,7 @@ def load(
     which: Which = "last",
     method: Method | None = None,
     pilots: Any = None,
+    device: str | None = None,
 ) -> Network:
     """Return a trained network from its run directory, to use it and to train it on.
 
@@ -60,22 +61,24 @@ def load(
             option that only code can give.
         pilots: those of the run, for training on, joining, misalignment and paths of several hops;
             sending to neighbours and classifying work without. A run from a config rebuilds them.
+        device: where the agents of a config compute, if not where they were trained; agents that
+            are given have theirs.
     """
     if agents is None:
-        found = rebuild(Path(run))
+        found = build_federation(run_config(Path(run), device))
         agents = found.agents
         method = found.method if method is None else method
         pilots = found.pilots if pilots is None else pilots
+    elif device is not None:
+        raise InputError("agents that are given have a device; give it to them, Agent(device=...)")
     return load_network(run, agents, which=which, method=method, pilots=pilots)
 
 
-def rebuild(run: Path) -> Federation:
-    """Return the federation of a run directory that was written from a config."""
-    return build_federation(run_config(run))
+def run_config(run: Path, device: str | None = None) -> Experiment:
+    """Return the experiment of a run directory, on another device if one is given.
 
-
-def run_config(run: Path) -> Experiment:
-    """Return the experiment of a run directory; raise if it has none."""
+    Raises if it has none.
+    """
     experiment = read_config(run)
     if experiment is None:
         missing = "has no" if not (run / CONFIG).exists() else "was written by another version:"
@@ -83,4 +86,7 @@ def run_config(run: Path) -> Experiment:
             f"{run} {missing} {CONFIG} to rebuild the agents from; load it in Python with "
             "sheafed.load(run, agents)"
         )
-    return experiment
+    if device is None:
+        return experiment
+    training = experiment.training.model_copy(update={"device": device})
+    return experiment.model_copy(update={"training": training})
