@@ -12,9 +12,9 @@ Dense maps of the paper's fifteen agents need 10.8 GiB at $\gamma = 10^{-3}$ (fl
 kept as its seeded start and the rank-one terms added since, which is the same map in another form
 (see `low_rank_maps`). Beside models and messages that takes $n_i$ numbers per agent and exchange,
 whatever $\gamma$: 13.6 MB per exchange for the fifteen, 1.4 GB after 100, and as much again in
-every checkpoint. Peak resident memory of those agents, checkpoint included, is 1.2 GiB
-after 5 exchanges for $\gamma$ from 1e-4 to 3e-3, and 4.6 GiB after 100; `sheafed reproduce
-memory` measures it.
+every checkpoint and in `last` and `best`. Peak resident memory of those agents, checkpoint
+included, is 1.2 GiB after 5 exchanges for $\gamma$ from 1e-4 to 3e-3, and 4.6 GiB after 100;
+`sheafed reproduce memory` measures it.
 """
 
 from __future__ import annotations
