@@ -3,9 +3,9 @@
     python benchmarks/alignment_verdicts.py
     python benchmarks/alignment_verdicts.py --data cifar10
 
-Four encoders, every directed pair, two draws, 50 to 600 pilots. A logistic head is trained on 1,500
-samples in the receiver's latents and reads 600 others, its own and received. The limits of the
-verdicts were set on the texts; CIFAR-10 by image encoders had no part in them.
+Four encoders, every directed pair, two draws, 50 to 600 pilots by default. A logistic head is
+trained on 1,500 samples in the receiver's latents and reads 600 others, its own and received. The
+limits of the verdicts were set on the texts; CIFAR-10 by image encoders had no part in them.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from sheafed.pretrained import encode_images, encode_texts
 TEXT_ENCODERS = ("glove-50d", "wordllama-256", "minilm-l6", "use-multilingual")
 IMAGE_ENCODERS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "mobilenet-v2")
 SAMPLES = {"20newsgroups": 6000, "reuters-r8": 3000, "cifar10": 4096}
-TEST, HEADS, PILOTS, DRAWS = 600, 1500, (50, 150, 600), (0, 1)
+TEST, HEADS = 600, 1500
 
 
 def encoded(name):
@@ -45,19 +45,22 @@ def main() -> None:
     parser.add_argument(
         "--data", nargs="+", choices=SAMPLES, default=["20newsgroups", "reuters-r8"]
     )
-    chosen = parser.parse_args().data
+    parser.add_argument("--pilots", nargs="+", type=int, default=[50, 150, 600])
+    parser.add_argument("--draws", nargs="+", type=int, default=[0, 1])
+    given = parser.parse_args()
+    chosen = given.data
     torch.set_num_threads(1)
     kept = defaultdict(list)
     for name in chosen:
         latents, labels = encoded(name)
-        for draw in DRAWS:
+        for draw in given.draws:
             order = np.random.default_rng(draw).permutation(len(labels))
             test, known, shared = np.split(order, [TEST, TEST + HEADS])
             heads = {
                 encoder: LogisticRegression(max_iter=1000).fit(z[known], labels[known])
                 for encoder, z in latents.items()
             }
-            for pilots in PILOTS:
+            for pilots in given.pilots:
                 fitted = align({e: z[shared[:pilots]] for e, z in latents.items()})
                 verdicts = {(p.sender, p.receiver): p.verdict for p in fitted.report().pairs}
                 for sender, receiver in permutations(latents, 2):

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from sheafed import datasets
 from sheafed.datasets import cache, texts
 from sheafed.datasets.sources import DataFile
+from sheafed.pretrained import ImageEncoder, images
 from sheafed.pretrained.texts import catalog
 from sheafed.pretrained.texts.tokenizers import word_tokenizer
 from sheafed.pretrained.texts.word_vectors import mean_of_vectors
@@ -48,6 +50,27 @@ def test_latents_and_labels_are_written(run):
     assert np.array_equal(np.load("all.npy")[:8], latents)
 
 
+def test_images_are_encoded_at_a_resolution(run, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+
+    def load(name, resolution, log):
+        def trunk(x):
+            return x.mean((1, 2, 3))[:, None] + torch.full((1280,), float(x.shape[-1]))
+
+        return ImageEncoder(name, 1280, trunk, resolution, (0.0,) * 3, (1.0,) * 3)
+
+    monkeypatch.setattr(images.latents, "load_image_encoder", load)
+    command = ("encode", "digits", "--encoder", "mobilenet-v2", "--samples", 6)
+    code, said, _ = run(*command, "--resolution", 40, "--out", "z.npy", "--labels", "y.npy")
+    assert code == 0
+    assert "wrote latents (6, 1280) of mobilenet-v2" in said
+    digits = datasets.load("digits")
+    rows = datasets.subset(digits.labels, 6)
+    assert np.array_equal(np.load("y.npy"), digits.labels[rows].numpy())
+    means = digits.inputs[rows].mean((1, 2, 3)).numpy()
+    np.testing.assert_allclose(np.load("z.npy")[:, 0] - 40, means, atol=0.01)
+
+
 @pytest.mark.usefixtures("tiny")
 def test_encoders_and_texts_are_listed(run):
     code, said, _ = run("encoders", "list")
@@ -55,6 +78,7 @@ def test_encoders_and_texts_are_listed(run):
     rows = {line.split("│")[1].strip(): line for line in said.splitlines() if "│" in line}
     assert all(part in rows["minilm-l6"] for part in ("384", "91", "not fetched"))
     assert " cached" in rows["one-hot"]
+    assert "not fetched" in rows["mobilenet-v2"]
     code, said, _ = run("data", "list")
     assert "public domain" in said
     code, _, error = run("encoders", "fetch", "minilm")
