@@ -1,3 +1,4 @@
+import signal
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ def foreign_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.helpers.certificates import write_certificates
 
     return write_certificates(tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture
+def default_ctrl_c():
+    """Ctrl-C as in a fresh process: torchrun, once run in this one, leaves its own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def test_new_overwrites_nothing(run, tmp_path):
     assert (tmp_path / "mine.toml").read_text() == "precious"
 
 
+@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_says_what_was_saved_and_how_to_go_on(run, tmp_path, monkeypatch, three):
     def press(self, log):
         if self.history.rounds == 2:

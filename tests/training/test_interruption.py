@@ -11,6 +11,8 @@ from sheafed.training import Callback, train
 from sheafed.training.interruption import Interruption
 from tests.helpers.federations import EDGES, METHODS, agents, pilots, results
 
+pytestmark = pytest.mark.usefixtures("default_ctrl_c")
+
 
 def begin(out, *callbacks, **given):
     options = {"epochs": 2, "rounds_per_epoch": 4, "callbacks": callbacks, **given}

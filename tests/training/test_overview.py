@@ -1,7 +1,6 @@
 """What a network and its history look like, in a terminal, in a notebook and as a figure."""
 
 import math
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -112,10 +111,12 @@ def test_the_figure_has_curves_and_who_understands_whom(network: Network) -> Non
 
 
 def test_figures_share_no_state(network: Network) -> None:
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums()
     one, other = network.plot(), network.history.plot()
     assert one is not other
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or pyplot.get_fignums() == []
+    assert pyplot.get_fignums() == before
 
 
 def test_a_history_without_evaluations_is_drawn_empty() -> None:

@@ -93,12 +93,18 @@ def _interrupt() -> None:
 
 
 def _table(directory: Path) -> Table:
-    columns = ("agent", "state", "round", "metric", "private", "communicated", "MiB sent", "absent")
-    table = Table(*columns)
-    for name, found in read_statuses(directory).items():
+    statuses = read_statuses(directory)
+    metrics = {found.metric for found in statuses.values()}
+    # One metric for all agents is said below the table, which has to fit 80 columns.
+    caption, column = (None, ["metric"]) if len(metrics) > 1 else (f"by {', '.join(metrics)}", [])
+    table = Table(*("agent", "state", "round"), *column, caption=caption if metrics else None)
+    for heading in ("private", "communicated", "MiB sent", "absent"):
+        table.add_column(heading)
+    for name, found in statuses.items():
         shown = [found.private, found.communication]
         table.add_row(
-            *(name, liveness(found), f"{found.round}/{found.rounds}", found.metric),
+            *(name, liveness(found), f"{found.round}/{found.rounds}"),
+            *([found.metric] if column else []),
             *("-" if value is None else f"{value:.3f}" for value in shown),
             *(f"{found.bytes_sent / 2**20:.1f}", ", ".join(found.absent)),
         )
