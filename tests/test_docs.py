@@ -169,10 +169,11 @@ def test_readme_snippets_run(tmp_path, monkeypatch):
     stand_ins = {f"encoder_{k}": nn.Linear(6, d) for k, d in zip("abc", (4, 5, 3), strict=True)}
     stand_ins |= {f"head_{k}": nn.Linear(d, 3) for k, d in zip("abc", (4, 5, 3), strict=True)}
     (x, y), (x_test, y_test) = data().values()
-    stand_ins |= {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "z": torch.randn(7, 5)}
+    stand_ins |= {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "x_new": torch.randn(7, 6)}
     stand_ins |= {"oslo_data": data(), "turin_data": data(), "pilots": torch.randn(64, 6)}
     exec(train, stand_ins)
-    assert stand_ins["received"].shape == (7, 3)
+    assert stand_ins["classes"].shape == (7,)
+    assert Path("oslo-turin.onnx").stat().st_size > 0
     generator = np.random.default_rng(0)
     latents = {
         name: generator.normal(size=(200, d)) for name, d in zip("abc", (8, 4, 6), strict=True)

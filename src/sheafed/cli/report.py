@@ -11,7 +11,7 @@ from sheafed.report import read_runs, write_report
 
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(help="run directories, written by `sheafed run`")
+        list[Path], typer.Argument(help="run directories, of `sheafed run` or `train(out=...)`")
     ],
     out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
 ) -> None:
