@@ -115,7 +115,7 @@ def main() -> None:
         for rule, rounds in rules.items():
             for epochs in EPOCHS:
                 steps = rounds * epochs
-                passes = [f"{steps / batches[end]:.3g}" for end in (0, -1)]
+                passes = [f"{steps / max(1, sizes[end] / BATCH):.3g}" for end in (0, -1)]
                 row([rule, epochs, steps, *passes], at(steps, "equal"))
         print(f"\n|steps|batches|{accuracies}|\n|" + "---|" * 6)
         for steps in sorted({rounds * EPOCHS[-1] for rounds in rules.values()}):

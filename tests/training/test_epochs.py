@@ -8,10 +8,11 @@ from statistics import median_high, median_low
 import pytest
 
 from sheafed import NonCooperative, train
+from sheafed.agents.samples import DataOrder
 from sheafed.config import build_federation, read_experiment
 from sheafed.errors import InputError, UnequalPassesWarning
 from sheafed.training import summarise
-from sheafed.training.epochs import count_rounds, warn_if_unequal
+from sheafed.training.epochs import count_rounds, steps_per_pass, warn_if_unequal
 from tests.helpers.federations import pilots, samples, simple_agent
 
 
@@ -54,16 +55,18 @@ def test_an_epoch_is_a_pass_over_the_data_on_average(tmp_path: Path) -> None:
     agents = team(10, 31, 23)  # batches: 2, 6 and 4, and the rest of the samples waits
     run = train(agents, path(agents), NonCooperative(), pilots(), epochs=3, out=tmp_path)
     assert run.history.schedule.rounds_per_epoch == 4
-    passes = {"agent 10": 6.0, "agent 31": 2.0, "agent 23": 3.0}
+    passes = {"agent 10": 6.0, "agent 31": 60 / 31, "agent 23": 60 / 23}  # 12 steps of 5
     assert {name: of["passes"] for name, of in run.history.last["agents"].items()} == passes
     assert {name: of["passes"] for name, of in summarise(run)["agents"].items()} == passes
 
 
-def test_passes_count_samples_not_time() -> None:
-    (one,) = team(23)
-    for batch in range(1, 12):
-        one.next_batch()
-        assert one.order.passes == pytest.approx(batch / 4)
+@pytest.mark.parametrize(("samples", "batch_size"), [(23, 5), (60, 32), (4, 10)])
+def test_passes_count_the_samples_that_were_seen(samples: int, batch_size: int) -> None:
+    order = DataOrder(samples, batch_size, seed=0, name="a")
+    seen = 0
+    for _ in range(11):
+        seen += len(order.next())
+        assert order.passes == seen / samples
 
 
 def test_passes_go_on_after_a_resume(tmp_path: Path) -> None:
@@ -84,15 +87,15 @@ def test_very_unequal_agents_are_named_once() -> None:
     (warning,) = [w for w in caught if w.category is UnequalPassesWarning]
     assert warning.filename == __file__
     assert str(warning.message).startswith(
-        "agent 'agent 10' has 2 batches and 'agent 60' has 12: 'agent 10' passes over its data 6 "
-        "times as often; give 'agent 60' a larger batch_size"
+        "a pass over its data takes agent 'agent 10' 2 steps and 'agent 60' 12: 'agent 10' passes "
+        "over its data 6 times as often; give 'agent 60' a larger batch_size"
     )
 
 
 def test_four_times_is_no_reason_to_warn() -> None:
-    warn_if_unequal({"a": 2, "b": 8})
-    with pytest.warns(UnequalPassesWarning, match="'a' has 2 batches and 'b' has 9"):
-        warn_if_unequal({"a": 2, "b": 9})
+    warn_if_unequal({"a": steps_per_pass(10, 5), "b": steps_per_pass(40, 5)})
+    with pytest.warns(UnequalPassesWarning, match=r"agent 'a' 2 steps and 'b' 8\.8: .* 4\.4 times"):
+        warn_if_unequal({"a": steps_per_pass(10, 5), "b": steps_per_pass(44, 5)})
 
 
 def test_batches_in_proportion_make_passes_equal() -> None:
@@ -115,5 +118,5 @@ def test_a_config_has_the_same_epoch_alone_and_in_a_network_of_peers(rule: str) 
     assert federation.rounds_per_epoch == count_rounds(counts, given)
     peer = build_federation(experiment, only=["ada"])
     assert peer.rounds_per_epoch == federation.rounds_per_epoch
-    assert peer.batches == federation.batches
+    assert peer.steps_per_pass == federation.steps_per_pass
     assert peer.build_node("ada").context.rounds_per_epoch == federation.rounds_per_epoch

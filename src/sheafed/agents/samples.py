@@ -175,8 +175,12 @@ class DataOrder:
 
     @property
     def passes(self) -> float:
-        """How many passes over the data the batches so far are."""
-        return self._pass + self._offset / (self._total - self._total % self._batch_size)
+        """Samples in all batches so far, as a multiple of the samples that there are.
+
+        Those that did not fill a last batch do not count, so a pass may be less than one.
+        """
+        whole = self._total - self._total % self._batch_size
+        return (self._pass * whole + self._offset) / self._total
 
     def seek(self, position: tuple[int, int]) -> None:
         self._pass, self._offset = position

@@ -80,7 +80,7 @@ def agent(
         )
         torch.set_num_threads(experiment.training.threads)
         federation = build_federation(experiment, only=[name])
-        warn_if_unequal(federation.batches)
+        warn_if_unequal(federation.steps_per_pass)
         credentials = Credentials(cert, key, ca)
         node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop

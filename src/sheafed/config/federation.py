@@ -24,7 +24,7 @@ from sheafed.methods.build_node import build_node
 from sheafed.models import AgentSpec
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import generator
-from sheafed.training.epochs import batches, count_rounds
+from sheafed.training.epochs import batches, count_rounds, steps_per_pass
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Federation:
     partition: Mapping[str, Tensor]
     """The indices of each agent's samples in the data set, before its split."""
     labels: Tensor
-    batches: Mapping[str, int]
-    """How many rounds one pass takes, of all agents, in this process or in others."""
+    steps_per_pass: Mapping[str, float]
+    """Of all agents, in this process or in others; see `sheafed.training.epochs`."""
     rounds_per_epoch: int
     homogeneous: bool
     """Whether all latent sizes of the network agree."""
@@ -90,9 +90,8 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
     splits = _with_control(experiment.data.control, splits, pilots)
     method = experiment.method
     training = experiment.training
-    counts = {
-        name: batches(len(train), training.batch_size) for name, (train, *_) in splits.items()
-    }
+    sizes = {name: len(train) for name, (train, *_) in splits.items()}
+    counts = [batches(size, training.batch_size) for size in sizes.values()]
     return Federation(
         agents=[
             build_agent(experiment, name, spec, samples, splits[name], forms)
@@ -104,8 +103,10 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         method=method.load() if isinstance(method, CustomMethod) else method,
         partition=partition,
         labels=samples.labels,
-        batches=counts,
-        rounds_per_epoch=count_rounds(counts.values(), training.rounds_per_epoch),
+        steps_per_pass={
+            name: steps_per_pass(size, training.batch_size) for name, size in sizes.items()
+        },
+        rounds_per_epoch=count_rounds(counts, training.rounds_per_epoch),
         homogeneous=len({spec.latent for spec in specs.values()}) == 1,
         seed=experiment.seed,
     )

@@ -34,6 +34,15 @@ def batches(samples: int, batch_size: int) -> int:
     return max(1, samples // batch_size)
 
 
+def steps_per_pass(samples: int, batch_size: int) -> float:
+    """Return after how many steps an agent has seen as many samples as it has.
+
+    >>> steps_per_pass(samples=100, batch_size=32), steps_per_pass(samples=10, batch_size=32)
+    (3.125, 1.0)
+    """
+    return max(1.0, samples / batch_size)
+
+
 def count_rounds(batches: Collection[int], rounds_per_epoch: int | EpochRule) -> int:
     """Return the rounds of an epoch.
 
@@ -61,18 +70,22 @@ def check_rounds_per_epoch(given: int | str) -> None:
         )
 
 
-def warn_if_unequal(batches: Mapping[str, int]) -> None:
-    """Warn if some agent passes over its data more than four times as often as another."""
-    if not batches:
+def warn_if_unequal(steps: Mapping[str, float]) -> None:
+    """Warn if some agent passes over its data more than four times as often as another.
+
+    Args:
+        steps: `steps_per_pass` of the agents that are trained.
+    """
+    if not steps:
         return
-    fewest, most = (pick(batches, key=lambda name: batches[name]) for pick in (min, max))
-    if batches[most] > WARN_ABOVE * batches[fewest]:
-        ratio = batches[most] / batches[fewest]
+    fewest, most = (pick(steps, key=lambda name: steps[name]) for pick in (min, max))
+    if steps[most] > WARN_ABOVE * steps[fewest]:
+        ratio = steps[most] / steps[fewest]
         warnings.warn(
-            f"agent {fewest!r} has {batches[fewest]} batches and {most!r} has {batches[most]}: "
-            f"{fewest!r} passes over its data {ratio:.3g} times as often; give {most!r} a larger "
-            "batch_size, or choose epochs and rounds_per_epoch by the passes of each agent, which "
-            "the records and the summary show",
+            f"a pass over its data takes agent {fewest!r} {steps[fewest]:.3g} steps and {most!r} "
+            f"{steps[most]:.3g}: {fewest!r} passes over its data {ratio:.3g} times as often; give "
+            f"{most!r} a larger batch_size, or choose epochs and rounds_per_epoch by the passes of "
+            "each agent, which the records and the summary show",
             UnequalPassesWarning,
             stacklevel=3,
         )

@@ -10,7 +10,7 @@ from torch import nn
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe
 from sheafed.errors import InputError
-from sheafed.training.epochs import batches
+from sheafed.training.epochs import batches, steps_per_pass
 from sheafed.training.process_group import ProcessGroup
 from sheafed.training.scores import metric_signs
 
@@ -43,8 +43,13 @@ class AgentMetadata:
 
     @property
     def batches(self) -> int:
-        """How many rounds one pass over its training data takes."""
+        """How many whole batches its training data have."""
         return batches(self.training_samples, self.batch_size)
+
+    @property
+    def steps_per_pass(self) -> float:
+        """After how many steps it has seen as many samples as it has."""
+        return steps_per_pass(self.training_samples, self.batch_size)
 
 
 def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:

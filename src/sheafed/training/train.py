@@ -104,10 +104,10 @@ def train(
     check_callbacks(callbacks)
     by_name = agents_by_name(agents)
     metadata = gather_metadata(by_name, group)
-    learning = {name: known.batches for name, known in metadata.items() if known.learns}
+    learning = {name: known for name, known in metadata.items() if known.learns}
     if group.rank == 0:
-        warn_if_unequal(learning)
-    rounds = count_rounds(learning.values(), rounds_per_epoch)
+        warn_if_unequal({name: known.steps_per_pass for name, known in learning.items()})
+    rounds = count_rounds([known.batches for known in learning.values()], rounds_per_epoch)
     schedule = Schedule(epochs, rounds, evaluate_every, checkpoint_every)
     if not (resume and out is not None and (Path(out) / CHECKPOINT).exists()):
         note_trained_agents(by_name)
