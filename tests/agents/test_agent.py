@@ -482,6 +482,19 @@ def test_data_without_labels_and_an_objective_of_ones_own() -> None:
         one.load_state(one.state())
 
 
+@pytest.mark.parametrize(
+    ("loss", "called"),
+    [(nn.MSELoss(), "MSELoss"), (nn.L1Loss, "L1Loss"), (nn.functional.mse_loss, "mse_loss")],
+)
+def test_a_loss_of_torch_is_no_objective(loss: Any, called: str) -> None:
+    expected = (
+        rf"agent 'ada': an objective is a function of \(agent, batch\), and torch's {called} "
+    )
+    with pytest.raises(InputError, match=expected) as caught:
+        Agent("ada", nn.Linear(2, 3), nn.Linear(3, 1), data=torch.zeros(4, 2), objective=loss)
+    assert "objective=sheafed.agents.objectives.mean_squared_error or" in str(caught.value)
+
+
 def test_an_agent_without_a_head_needs_an_objective() -> None:
     one = Agent("a", nn.Linear(FEATURES, 2), data=data())
     assert one.objective is cross_entropy

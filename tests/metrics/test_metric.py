@@ -105,3 +105,9 @@ def test_the_metric_of_an_agent_and_its_task() -> None:
         agent(labels, metric="f2")
     with pytest.raises(DtypeError, match=r"agent 'ada': the metric 'accuracy' is of classes, and "):
         agent(numbers)
+
+
+def test_one_error_tells_all_that_regression_needs() -> None:
+    objective = r"objective=sheafed\.agents\.objectives\.mean_squared_error.*metric='r2'"
+    with pytest.raises(DtypeError, match=objective):
+        agent(torch.zeros(4))

@@ -82,6 +82,41 @@ def test_ids_that_do_not_fit(ids: list[str]) -> None:
         PilotSet(INPUTS, ids)
 
 
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [7, 10, 8, 9],
+        np.array([7, 10, 8, 9]),
+        torch.tensor([7, 10, 8, 9]),
+        np.array(["7", "10", "8", "9"]),
+        list(torch.tensor([7, 10, 8, 9])),
+        ("7", 10, np.int32(8), "9"),
+    ],
+)
+def test_ids_are_names_whatever_holds_them(ids: Any) -> None:
+    names = ["7", "10", "8", "9"]
+    assert PilotSet(INPUTS, ids).ids == names
+    assert PilotSet(INPUTS, ids).digest() == PilotSet(INPUTS, names).digest()
+    paired = PilotSet.paired({"a": (ids, INPUTS), "b": (names[::-1], INPUTS.flip(0))})
+    assert paired.ids == ["10", "7", "8", "9"]
+    assert torch.equal(paired.of("a"), INPUTS[[1, 0, 2, 3]])
+    assert torch.equal(paired.of("b"), paired.of("a"))
+    more = PilotSet({"b": INPUTS.flip(0)}, names[::-1]).with_inputs("a", INPUTS, ids)
+    assert torch.equal(more.of("a"), more.of("b"))
+
+
+@pytest.mark.parametrize("ids", [[0.5, 1.5, 2.5, 3.5], [None, 1, 2, 3], [True, 1, 2, 3], INPUTS])
+def test_ids_that_are_no_names(ids: Any) -> None:
+    with pytest.raises(InputError, match="the ids of pilots must be strings or whole numbers, got"):
+        PilotSet(INPUTS, ids)
+    with pytest.raises(InputError, match="the ids of pilots of agent 'a' must be strings"):
+        PilotSet.paired({"a": (ids, INPUTS)})
+
+
+def test_digests_of_ids_stay() -> None:
+    assert PilotSet(INPUTS, IDS).digest() == "10694f492c2afb89a68ae7e72d97df36"
+
+
 def test_as_pilot_set() -> None:
     pilots = PilotSet(INPUTS)
     assert as_pilot_set(pilots) is pilots

@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.errors import ExportError, InputError, MissingDependencyError
+from sheafed.errors import ExportError, InputError, MissingDependencyError, OutputError
+from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.models.adapters import ScikitEncoder
 from sheafed.training import Network, train
@@ -177,7 +178,36 @@ def test_what_is_refused(network: Network, tmp_path: Path, monkeypatch: pytest.M
         pair.pipeline("b", "mute")
 
 
+@pytest.mark.parametrize("name", ["file/link.pt2", "folder.pt2", f"{'n' * 300}.pt2", "folder.onnx"])
+def test_places_that_cannot_be_written(network: Network, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.pt2").mkdir()
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(OutputError, match=r"cannot write .*; choose another"):
+        network.export("ada", "bob", tmp_path / name, link_only=True)
+
+
 # Other data
+
+
+@pytest.mark.parametrize("split", ["train", "tset", None])
+def test_unknown_splits(network: Network, split: Any) -> None:
+    with pytest.raises(InputError, match=f"on the split 'validation' or 'test', got {split!r}"):
+        network.evaluate(split)
+    with pytest.raises(InputError, match="on the split 'validation' or 'test'"):
+        network.evaluate(split, data=samples(4, 321))
+    with pytest.raises(InputError, match="on the split 'validation' or 'test'"):
+        evaluate_locally(network.nodes, split)
+
+
+def test_inputs_that_do_not_fit_an_encoder(network: Network) -> None:
+    inputs, targets = samples(4, 321)
+    takes = r"and takes inputs like those it was given first, torch.float32 of shape \(2, 6\)"
+    with pytest.raises(InputError, match=rf"agent 'ada': its encoder fails on .*\(4, 5\).*{takes}"):
+        network.encode(inputs[:, :5], "ada")
+    given = ({"x": inputs, "mask": inputs}, targets)
+    with pytest.raises(InputError, match=rf"agent 'bob': its encoder fails on .*mask.*{takes}"):
+        network.evaluate(data={"bob": given})
 
 
 def test_other_data(network: Network) -> None:

@@ -16,6 +16,7 @@ from sheafed.agents.checks import (
     check_finite_latents,
     check_numbers,
     check_parts,
+    naming_inputs,
 )
 from sheafed.agents.collation import Collate
 from sheafed.agents.data_forms import as_local_data
@@ -249,7 +250,8 @@ class Agent:
         reading = closing(batches(samples, parts))
         with self.inference(), self._naming_errors(), reading as read:
             for batch in read:
-                latents.append(self.encode(batch.inputs))
+                with naming_inputs(self, "inputs", batch.inputs):
+                    latents.append(self.encode(batch.inputs))
                 targets.append(batch.targets)
         known = [t for t in targets if t is not None]
         check_finite_latents(self.name, encoded := torch.cat(latents))

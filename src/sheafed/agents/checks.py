@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 FEW = 2
 """Samples that modules are tried on."""
+_FAILURES = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+"""What modules raise on inputs that do not fit them."""
+_KEPT = (SheafedError, torch.OutOfMemoryError)
+"""Those among them that say themselves what is wrong."""
 
 
 def check_agent(agent: Agent, pilots: TensorTree) -> None:
@@ -46,11 +50,22 @@ def _first(samples: Samples) -> TensorTree:
 
 
 def _encode(agent: Agent, what: str, inputs: TensorTree) -> Tensor:
-    with _explained(
-        f"agent {agent.name!r}: its encoder fails on its {what}, {describe(inputs)}, and takes "
-        f"inputs like those it was given first, {describe(_first(agent.data.train))}"
-    ):
+    with naming_inputs(agent, f"its {what}", inputs):
         return agent.encode(inputs)
+
+
+@contextmanager
+def naming_inputs(agent: Agent, what: str, inputs: TensorTree) -> Iterator[None]:
+    """Say what an encoder was given, and what it takes, when it fails."""
+    try:
+        yield
+    except _KEPT:
+        raise
+    except _FAILURES as problem:
+        raise InputError(
+            f"agent {agent.name!r}: its encoder fails on {what}, {describe(inputs)}, and takes "
+            f"inputs like those it was given first, {describe(_first(agent.data.train))}: {problem}"
+        ) from problem
 
 
 def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
@@ -103,9 +118,9 @@ def _explained(message: str) -> Iterator[None]:
     """Say what a module was given when it fails."""
     try:
         yield
-    except SheafedError:
+    except _KEPT:
         raise
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as problem:
+    except _FAILURES as problem:
         raise InputError(f"{message}: {problem}") from problem
 
 
@@ -124,6 +139,14 @@ def check_parts(name: str, encoder: Any, head: Any, objective: Any, optimizer: A
     for what, (given, valid, expected) in kinds.items():
         if not valid:
             raise InputError(f"agent {name!r}: {what} must be {expected}, got {given!r}")
+    if str(getattr(objective, "__module__", "")).startswith("torch.nn."):
+        called = getattr(objective, "__name__", type(objective).__name__)
+        raise InputError(
+            f"agent {name!r}: an objective is a function of (agent, batch), and torch's {called} "
+            "is none; give objective=sheafed.agents.objectives.mean_squared_error or "
+            "cross_entropy, or, for another loss, objective=lambda agent, batch: "
+            "loss(agent.apply_head(agent.encode(batch.inputs)), batch.targets)"
+        )
 
 
 def check_numbers(name: str, batch_size: Any, num_workers: Any, max_grad_norm: Any) -> None:

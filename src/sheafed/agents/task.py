@@ -32,5 +32,6 @@ def check_metric(metric: Metric, data: LocalData) -> None:
             raise DtypeError(
                 f"the metric {metric.name!r} is of classes, and the targets to evaluate on are "
                 f"{targets.dtype}; convert labels by .long(), or, if the head predicts numbers, "
-                "give metric='r2' or another"
+                "give objective=sheafed.agents.objectives.mean_squared_error, which is judged by "
+                "metric='r2' unless you give another, or an objective of your own with a metric"
             )

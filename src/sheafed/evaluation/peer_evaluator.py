@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -220,8 +220,18 @@ def evaluation_pilots(total: int, most: int = EVALUATION_PILOTS) -> Tensor:
     return torch.linspace(0, total - 1, count, dtype=torch.float64).round().long()
 
 
+def check_split(split: object) -> None:
+    """Raise unless agents can be evaluated on a split; training data are not among them."""
+    if split not in get_args(Split):
+        raise InputError(
+            f"agents are evaluated on the split {' or '.join(map(repr, get_args(Split)))}, got "
+            f"{split!r}; to evaluate on other data give them as data="
+        )
+
+
 def labelled_samples(node: Node, split: Split) -> Samples | None:
     """Return the samples of a split; None if there are none, or if they have no targets."""
+    check_split(split)
     data = node.agent.data
     samples = data.test if split == "test" else data.validation
     if samples is None or samples.batch(torch.arange(1)).targets is None:

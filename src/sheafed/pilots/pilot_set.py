@@ -12,6 +12,9 @@ from torch import Tensor
 from sheafed.errors import EmptyInputError, InputError, ShapeError, UnknownAgentError
 from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tensors, tree_length
 
+Ids = Any
+"""Names of events: strings or whole numbers, in a sequence, a NumPy array or a tensor."""
+
 
 @dataclass(frozen=True)
 class PilotSet:
@@ -33,16 +36,19 @@ class PilotSet:
     Args:
         inputs: `(M, ...)`, the same for all agents; or, where agents sense different modalities,
             a mapping from agents to inputs whose rows belong to the same M events.
-        ids: names of the M events, if the agents have agreed on some.
+        ids: names of the M events, if the agents have agreed on some. Whole numbers are names too,
+            kept as text; a NumPy array or a tensor of them will do.
         shared: whether the inputs are the same for all agents; by default all but mappings are.
     """
 
     inputs: TensorTree
-    ids: Sequence[str] | None = None
+    ids: Ids | None = None
     shared: bool | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", as_tensor_tree(self.inputs))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _as_names(self.ids))
         if self.shared is None:
             object.__setattr__(self, "shared", not isinstance(self.inputs, Mapping))
         if not self.shared and not isinstance(self.inputs, Mapping):
@@ -79,7 +85,7 @@ class PilotSet:
         return self.inputs[name]
 
     @classmethod
-    def paired(cls, inputs: Mapping[str, tuple[Sequence[str], TensorTree]]) -> "PilotSet":
+    def paired(cls, inputs: Mapping[str, tuple[Ids, TensorTree]]) -> "PilotSet":
         """Pair the inputs of agents by the ids of the events, whatever order each has.
 
         >>> eye, ear = torch.tensor([[1.0], [2.0]]), torch.tensor([[20.0], [30.0]])
@@ -91,21 +97,20 @@ class PilotSet:
             inputs: for each agent, the ids of its rows and the rows. Events that an agent lacks are
                 left out; the others are sorted by id.
         """
-        for name, (ids, _) in inputs.items():
+        named = {name: (_as_names(ids, name), rows) for name, (ids, rows) in inputs.items()}
+        for name, (ids, _) in named.items():
             if len(set(ids)) != len(ids):
                 raise InputError(f"agent {name!r} has pilots with the same id; give each its own")
-        known = [set(ids) for ids, _ in inputs.values()]
+        known = [set(ids) for ids, _ in named.values()]
         common = sorted(set.intersection(*known)) if known else []
         if not common:
             raise EmptyInputError(
                 f"the agents {sorted(inputs)} have no pilot id in common; they cannot be aligned"
             )
-        in_order = {name: _in_order(given, common) for name, given in inputs.items()}
+        in_order = {name: _in_order(given, common) for name, given in named.items()}
         return cls(in_order, common, shared=False)
 
-    def with_inputs(
-        self, name: str, inputs: TensorTree, ids: Sequence[str] | None = None
-    ) -> "PilotSet":
+    def with_inputs(self, name: str, inputs: TensorTree, ids: Ids | None = None) -> "PilotSet":
         """Return the set with the inputs of one more agent.
 
         Args:
@@ -125,13 +130,14 @@ class PilotSet:
                     f"these pilots have ids, those of agent {name!r} have none, so rows cannot be "
                     "paired; give PilotSet({name: rows}, ids)"
                 )
-            missing = sorted(set(self.ids) - set(ids))
+            own = _as_names(ids, name)
+            missing = sorted(set(self.ids) - set(own))
             if missing:
                 raise InputError(
                     f"agent {name!r} lacks {len(missing)} of the {self.total} pilots, "
                     f"{missing[0]!r} among them; give its inputs of all"
                 )
-            inputs = _in_order((ids, inputs), self.ids)
+            inputs = _in_order((own, inputs), self.ids)
         return PilotSet({**self.inputs, name: inputs}, self.ids, shared=False)
 
     def digest(self) -> str:
@@ -149,6 +155,22 @@ class PilotSet:
                 flat = tensor.detach().cpu().contiguous().flatten()
                 content.update(flat.view(torch.uint8).numpy().tobytes())
         return content.hexdigest()
+
+
+def _as_names(ids: Ids, agent: str | None = None) -> list[str]:
+    """Return ids as text, so that equal ones are equal whatever held them."""
+    listed = [
+        entry.item() if isinstance(entry, Tensor | np.generic) and entry.ndim == 0 else entry
+        for entry in (ids.tolist() if isinstance(ids, Tensor | np.ndarray) else ids)
+    ]
+    for entry in listed:
+        if isinstance(entry, bool) or not isinstance(entry, str | int):
+            whose = "" if agent is None else f" of agent {agent!r}"
+            raise InputError(
+                f"the ids of pilots{whose} must be strings or whole numbers, got {entry!r} "
+                f"({type(entry).__name__}); convert them, e.g. by map(str, ids)"
+            )
+    return [str(entry) for entry in listed]
 
 
 def _in_order(inputs: tuple[Sequence[str], TensorTree], ids: Sequence[str]) -> TensorTree:

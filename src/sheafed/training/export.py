@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from sheafed.agents.agent import Agent
-from sheafed.errors import ExportError, InputError, MissingDependencyError
+from sheafed.atomic_io import make_directory, written_atomically
+from sheafed.errors import ExportError, InputError, MissingDependencyError, OutputError
 from sheafed.tensor_tree import TensorTree, map_tensors, tensors
 
 SUFFIXES = (".onnx", ".pt2")
@@ -43,7 +44,7 @@ def export_module(
         raise InputError(f"the name of the file must end in {' or '.join(SUFFIXES)}, got {out}")
     if out.suffix == ".onnx":
         _check_installed()
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(out.parent)
     batch = torch.export.Dim("batch")
     try:
         shapes = (_rows(example, batch),)
@@ -51,7 +52,12 @@ def export_module(
         if out.suffix == ".onnx":
             _save_onnx(program, example, out, description)
         else:
-            torch.export.save(program, out, extra_files={METADATA: json.dumps(description)})
+            with written_atomically(out) as file:  # torch's own errors do not tell why
+                torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})
+    except OSError as problem:
+        raise OutputError(
+            f"cannot write {out}: {problem.strerror or problem}; choose another file"
+        ) from problem
     except _FAILURES as problem:
         reason = " ".join(str(problem).split())[:300]
         raise ExportError(

@@ -18,6 +18,7 @@ from sheafed.agents.agent import Agent
 from sheafed.alignment.arrays import Array, ArrayT
 from sheafed.errors import InputError
 from sheafed.evaluation import Evaluation, Split, evaluate, oracle_values
+from sheafed.evaluation.peer_evaluator import check_split
 from sheafed.evaluation.result import merge
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import Method, Node
@@ -181,12 +182,13 @@ class Network:
         In a cluster all processes must call it.
 
         Args:
-            split: which data of the agents.
+            split: which data of the agents, `"validation"` or `"test"`.
             oracle: also let every receiver encode its neighbours' inputs itself, which needs the
                 inputs of all agents in one process.
             data: labelled data in place of the agents' test data, e.g. (inputs, targets) for all
                 agents, or a mapping from agents to theirs.
         """
+        check_split(split)
         if oracle:
             self._check_all_nodes_here()
         if data is not None:
