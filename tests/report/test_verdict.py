@@ -89,12 +89,13 @@ def test_an_error_is_worse_where_it_is_greater():
     regression = run(0.2, 0.5, 0.2, metric="mse", **directions)
     assert worst_edge(regression)["receiver"] == "bo"
     assert verdict(regression) == (
-        "Communication reaches mse 0.500, 0.300 above private and 0.300 above the oracle encoder; "
-        "the worst pair is ada → bo (0.900); latents lose on their way: try more pilots or more "
-        "epochs."
+        "Communication reaches mse 0.500, 0.300 worse than private and 0.300 worse than the oracle "
+        "encoder; the worst pair is ada → bo (0.900); latents lose on their way: try more pilots "
+        "or more epochs."
     )
     better = run(0.5, 0.2, 0.5, metric="mse", **directions)
     assert advice(better) == "nothing notable is lost on the edges"
+    assert "mse 0.200, 0.300 better than private" in verdict(better)
 
 
 def test_other_metrics_are_judged_by_shares():

@@ -1,13 +1,17 @@
 """What a network and its history look like, in a terminal, in a notebook and as a figure."""
 
 import math
+from copy import copy
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from sheafed.evaluation import Evaluation
 from sheafed.methods import NonCooperative
 from sheafed.training import Network, train
-from tests.helpers.federations import pilots, simple_agent, start
+from sheafed.transport import LocalTransport
+from tests.helpers.federations import pilots, regressor, simple_agent, start
 
 HOSTILE = "<script>window.broken=1</script>"
 
@@ -55,6 +59,26 @@ def test_what_an_agent_lacks_is_said() -> None:
     *_, values, _, _, row = repr(network).splitlines()
     assert "communication -, oracle -" in values
     assert row.split()[3:] == ["none", row.split()[4], "-"]
+
+
+def test_a_loaded_network_shows_the_values_of_its_run(tmp_path: Path) -> None:
+    run = start("distillation", epochs=1, out=tmp_path)
+    run.history.records[-1]["bytes_sent"] = 3 * 2**20
+    assert run.history.evaluation is not None
+    text = repr(run)
+    run.history.evaluation, run.history.ledger = None, LocalTransport([]).ledger
+    assert repr(run).splitlines()[2:] == text.splitlines()[2:]
+    assert repr(run).splitlines()[1].endswith("3.0 MiB sent")
+
+
+def test_a_value_of_another_metric_has_its_name() -> None:
+    ada, bob = simple_agent("ada"), simple_agent("bob", 4, metric="macro_f1")
+    network = train([ada, bob], [("ada", "bob")], NonCooperative(), pilots(), epochs=1)
+    found = network.history.evaluation
+    assert found is not None
+    rows = {line.split()[0]: line for line in repr(network).splitlines()[-2:]}
+    assert rows["bob"].endswith(f"  accuracy {found.communication['ada', 'bob']:.3f}")
+    assert rows["ada"].endswith(f"  macro_f1 {found.communication['bob', 'ada']:.3f}")
 
 
 def test_the_history_is_a_line(network: Network) -> None:
@@ -108,6 +132,37 @@ def test_the_figure_has_curves_and_who_understands_whom(network: Network) -> Non
     assert values[2][2] == found.private["cyd"]
     assert math.isnan(values[0][2])
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_bright_is_good_and_metrics_have_their_own_colours(network: Network) -> None:
+    history = copy(network.history)
+    history.evaluation = Evaluation(
+        private={"a": 0.5, "b": 0.1, "c": 0.9},
+        communication={("b", "a"): 30.0, ("a", "b"): 0.25},
+        metrics={"a": "accuracy", "b": "mae", "c": "mae"},
+    )
+    history.errors = frozenset({"mae"})
+    figure = history.plot()
+    curves, heatmap, *bars = figure.axes
+    labels = [bar.get_ylabel() for bar in bars]
+    assert labels == ["accuracy", "mae, smaller is better"]
+    accuracy, error = heatmap.images
+    assert accuracy.get_clim() == (0, 1)
+    assert error.get_clim() == (0.1, 30)
+    assert accuracy.get_array().count() == 2
+    assert error.get_array().count() == 3
+    for image, good, bad in ((accuracy, 1.0, 0.0), (error, 0.1, 30.0)):
+        assert sum(image.cmap(image.norm(good))) > sum(image.cmap(image.norm(bad)))
+    figure.draw_without_rendering()
+    legend = curves.get_legend().get_window_extent()
+    assert legend.y1 < curves.get_window_extent().y0
+
+
+def test_errors_are_known_from_the_agents() -> None:
+    agents = [simple_agent("a"), regressor("b", metric="mae")]
+    assert train(agents, [("a", "b")], NonCooperative(), pilots(), epochs=1).history.errors == {
+        "mae"
+    }
 
 
 def test_figures_share_no_state(network: Network) -> None:

@@ -26,10 +26,10 @@ def verdict(run: RunDirectory) -> str | None:
     values = _values(run)
     if "communication" not in values:
         return None
-    communication = values["communication"]
+    communication, greater = values["communication"], greater_is_better(run, metric_names([run])[0])
     references = {"private": "private", "oracle": "the oracle encoder"}
     clauses = [
-        _compare(communication, values[kind], name)
+        _compare(communication, values[kind], name, greater)
         for kind, name in references.items()
         if kind in values
     ]
@@ -97,11 +97,14 @@ def _alternatives(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _compare(value: float, reference: float, name: str) -> str:
+def _compare(value: float, reference: float, name: str, greater_is_better: bool) -> str:
     difference = value - reference
     if abs(difference) < 0.0005:
         return f"equal to {name}"
-    side = "below" if difference < 0 else "above"
+    if greater_is_better:
+        side = "below" if difference < 0 else "above"
+    else:  # of an error "above" would sound like praise
+        side = "better than" if difference < 0 else "worse than"
     return f"{format_number(abs(difference))} {side} {name}"
 
 

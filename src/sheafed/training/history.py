@@ -65,6 +65,8 @@ class RunHistory:
     """One record per evaluation; free of times, so equal runs have equal records."""
     evaluation: Evaluation | None = None
     """The latest, in detail."""
+    errors: frozenset[str] = frozenset()
+    """The metrics of which a smaller value is better."""
     whitenings: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """At the end: what `compare_whitenings` measured of a method that is aligned afterwards."""
 

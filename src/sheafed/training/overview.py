@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from sheafed.evaluation.result import Evaluation
 from sheafed.metrics.metric import metrics_of
 
 if TYPE_CHECKING:
@@ -61,9 +60,11 @@ def _facts(network: Network) -> list[str]:
 
 def _progress(history: RunHistory) -> list[str]:
     stopped = ", stopped early" if history.stopped else ""
+    # A loaded network has sent nothing itself.
+    sent = history.ledger.bytes_sent() or (history.last or {}).get("bytes_sent", 0)
     return [
         f"epoch {history.epoch} of {history.schedule.epochs}{stopped}",
-        f"{history.ledger.bytes_sent() / 2**20:.1f} MiB sent",
+        f"{sent / 2**20:.1f} MiB sent",
     ]
 
 
@@ -79,16 +80,17 @@ def _values(history: RunHistory) -> list[str]:
 
 def _rows(network: Network) -> tuple[list[Sequence[str]], int]:
     """Return a row for each agent, as many as are shown, and how many are not."""
-    found = network.history.evaluation or Evaluation()
+    found, recorded = network.history.evaluation, (network.history.last or {}).get("agents", {})
     names = list(network.metadata)
+    values = {n: recorded.get(n, {}) if found is None else found.of_agent(n) for n in names}
     rows = [
         (
             _shorten(name, 24),
             str(network.metadata[name].dimension),
             str(network.metadata[name].training_samples),
             _shorten(", ".join(sorted(network.graph.neighbors(name))) or "none", 32),
-            _number(found.private.get(name)),
-            _number(found.communication_of(name)),
+            _value(values[name], "private", network.metadata[name].metric),
+            _value(values[name], "communication", network.metadata[name].metric),
         )
         for name in names[:SHOWN_AGENTS]
     ]
@@ -102,6 +104,19 @@ def _html_row(cells: Sequence[str], tag: str) -> str:
         for side, cell in zip(sides, cells, strict=True)
     )
     return f"<tr>{''.join(parts)}</tr>"
+
+
+def _value(values: Mapping[str, float | None], kind: str, own: str) -> str:
+    """Return a value of the agent's own metric, else one of a sender's, with its name.
+
+    >>> _value({"communication_accuracy": 0.5, "communication_r2": None}, "communication", "r2")
+    'accuracy 0.500'
+    """
+    if values.get(f"{kind}_{own}") is None:
+        for key, value in values.items():
+            if value is not None and key.startswith(f"{kind}_"):
+                return f"{key.removeprefix(f'{kind}_')} {value:.3f}"
+    return _number(values.get(f"{kind}_{own}"))
 
 
 def _number(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sheafed.metrics.metric import ACCURACY, metrics_of
@@ -36,7 +37,7 @@ def plot_history(history: RunHistory) -> Figure:
     figure = NotebookFigure(figsize=(11, 4.2), layout="constrained")
     curves, heatmap = figure.subplots(1, 2)
     _draw_curves(curves, history)
-    _draw_heatmap(heatmap, history.evaluation)
+    _draw_heatmap(heatmap, history.evaluation, history.errors)
     return figure
 
 
@@ -54,29 +55,49 @@ def _draw_curves(axes: Any, history: RunHistory) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     if axes.lines:
-        axes.legend()
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": len(KINDS)}
+        axes.legend(**below)  # where it covers no curve
 
 
-def _draw_heatmap(axes: Any, evaluation: Evaluation | None) -> None:
-    """Draw communication by sender and receiver, with private values on the diagonal."""
+def _draw_heatmap(axes: Any, evaluation: Evaluation | None, errors: Collection[str]) -> None:
+    """Draw communication by sender and receiver, with private values on the diagonal.
+
+    A row is of its sender's metric. Each metric has a colour scale of its own, bright where the
+    value is good.
+    """
     if evaluation is None or not evaluation.private:
         axes.set_axis_off()
         return
     pairs = {(name, name): value for name, value in evaluation.private.items()}
     pairs |= evaluation.communication
     names = sorted({name for pair in pairs for name in pair})
-    values = [[pairs.get((sender, receiver), math.nan) for receiver in names] for sender in names]
-    metrics = sorted({evaluation.metric_of(name) for name in names})
-    limits = (0.0, 1.0) if metrics == [ACCURACY.name] else (None, None)
-    image = axes.imshow(values, cmap="cividis", vmin=limits[0], vmax=limits[1])
+    for metric in sorted({evaluation.metric_of(name) for name in names}):
+        values = [
+            [
+                pairs.get((sender, receiver), math.nan)
+                if evaluation.metric_of(sender) == metric
+                else math.nan
+                for receiver in names
+            ]
+            for sender in names
+        ]
+        limits = (0.0, 1.0) if metric == ACCURACY.name else (None, None)
+        colours = "cividis_r" if metric in errors else "cividis"
+        image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1])
+        smaller = ", smaller is better" if metric in errors else ""
+        axes.figure.colorbar(image, label=f"{metric}{smaller}")
+        if len(names) <= NUMBERED_AGENTS:
+            _number_cells(axes, values, image)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="receiver", ylabel="sender", title="Who understands whom")
-    axes.figure.colorbar(image, label=" or ".join(metrics))
-    if len(names) <= NUMBERED_AGENTS:
-        for i, row in enumerate(values):
-            for j, value in enumerate(row):
-                if not math.isnan(value):
-                    pale = image.norm(value) > 0.5
-                    colour = "black" if pale else "white"
-                    axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour)
+
+
+def _number_cells(axes: Any, values: list[list[float]], image: Any) -> None:
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            if not math.isnan(value):
+                red, green, blue, _ = image.cmap(image.norm(value))
+                pale = 0.3 * red + 0.6 * green + 0.1 * blue > 0.5
+                colour = "black" if pale else "white"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour)

@@ -30,6 +30,7 @@ def measure(
     history.evaluation = found = network.measure(policy, "test", oracle)
     record: Record = {"epoch": history.epoch, "round": history.rounds, **found.summary()}
     signs = metric_signs(network.metadata)
+    history.errors = frozenset(metric for metric, sign in signs.items() if sign < 0)
     if not policy.synchronous:  # a second evaluation by messages would wait once more
         for metric in signs:
             value = mean(_private_validation(network, metric))
