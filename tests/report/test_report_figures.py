@@ -130,6 +130,19 @@ def test_figures_of_another_metric(run):
     assert agents.marker.colorbar.title.text == "agents: private mse"
 
 
+def test_bright_is_good_of_errors_too(run):
+    text = json.dumps(asdict(replace(run, ledger=None))).replace("_accuracy", "_mse")
+    found = RunDirectory(**json.loads(text))
+    found.summary["metrics"] = {"mse": {"greater_is_better": False}}
+
+    def colours(one):
+        agents = next(t for t in graph_figure(one, (0, 1), 1.0).data if t.name == "agents")
+        cells = heatmap(one, "communication", (0, 1), 1.0).data[0]
+        return [[colour for _, colour in of] for of in (agents.marker.colorscale, cells.colorscale)]
+
+    assert colours(found) == [scale[::-1] for scale in colours(run)]
+
+
 def test_bars_add_up_to_the_ledger(run):
     for figure, axis in ((traffic_by_edge(run.ledger), "x"), (traffic_by_round(run.ledger), "y")):
         payload, headers = (sum(trace[axis]) * 2**20 for trace in figure.data)

@@ -11,7 +11,7 @@ from plotly.colors import sample_colorscale
 
 from sheafed.report import style
 from sheafed.report.charts import colour_bar, empty_figure, finite, or_nan
-from sheafed.report.metric_values import metric_label, value_of
+from sheafed.report.metric_values import colour_scale, metric_label, value_of
 from sheafed.report.run_reader import Record, RunDirectory
 from sheafed.report.style import FAINT, INK, escape, format_bytes, format_number, shorten
 
@@ -107,7 +107,7 @@ def graph_figure(
             "size": 26 if named else 16,
             "line": {"width": 2, "color": INK},
             "color": [or_nan(value_of(agent, "private")) for agent in run.agents.values()],
-            "colorscale": style.ACCURACY,
+            "colorscale": colour_scale(run),
             "cmin": accuracies[0],
             "cmax": accuracies[1],
             "showscale": True,

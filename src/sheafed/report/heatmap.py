@@ -11,7 +11,7 @@ from plotly.colors import sample_colorscale
 
 from sheafed.report import style
 from sheafed.report.charts import colour_bar, empty_figure, finite
-from sheafed.report.metric_values import KINDS, is_accuracy, metric_label, value_of
+from sheafed.report.metric_values import KINDS, colour_scale, is_accuracy, metric_label, value_of
 from sheafed.report.run_reader import Record, RunDirectory
 from sheafed.report.style import INK, escape, format_bytes, format_number, shorten
 
@@ -63,7 +63,7 @@ def heatmap(
         margin={"l": 10, "r": 10, "t": 30, "b": 75},
     )
     figure.update_layout(meta={"columns": len(names)})
-    scale = style.DIVERGING if quantity == "gap" else style.ACCURACY
+    scale = style.DIVERGING if quantity == "gap" else colour_scale(run)
     low, high = (-gaps, gaps) if quantity == "gap" else accuracies
     title = "oracle encoder − communication" if quantity == "gap" else metric_label([run])  # noqa: RUF001
     # Two layers, because a heat map has one text colour: black on pale cells, white on dark ones.

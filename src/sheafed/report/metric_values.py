@@ -11,6 +11,7 @@ from typing import Any
 
 from sheafed.metrics.metric import ACCURACY, metrics_of
 from sheafed.report.run_reader import RunDirectory
+from sheafed.report.style import ACCURACY as ACCURACY_COLOURS
 
 KINDS = ("private", "communication", "oracle")
 
@@ -44,6 +45,12 @@ def value_of(item: Mapping[str, Any], kind: str) -> float | None:
 
 def metric_label(runs: Iterable[RunDirectory]) -> str:
     return " or ".join(name.replace("_", " ") for name in metric_names(runs))
+
+
+def colour_scale(run: RunDirectory) -> str:
+    """Return the colours of values: bright is good, so those of errors are reversed."""
+    errors = not any(greater_is_better(run, metric) for metric in metric_names([run]))
+    return f"{ACCURACY_COLOURS}_r" if errors else ACCURACY_COLOURS
 
 
 def is_accuracy(runs: Iterable[RunDirectory]) -> bool:
