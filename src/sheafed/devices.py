@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from textwrap import shorten
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ def as_device(given: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=wanted).device  # "cuda" becomes "cuda:0"
     except (RuntimeError, AssertionError) as problem:
-        reason = str(problem).partition("\n")[0].rstrip(".")
+        reason = shorten(str(problem).partition("\n")[0].rstrip("."), 120, placeholder=" ...")
         raise InputError(_unusable(given, reason)) from problem
 
 

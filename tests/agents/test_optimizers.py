@@ -145,6 +145,15 @@ def test_the_rate_of_every_step_is_torch_s_and_resumes(name: str, tmp_path: Path
         assert torch.equal(p, q)
 
 
+def test_records_have_the_mean_rate_of_agents_with_a_schedule() -> None:
+    def halving(optimizer: Optimizer) -> lr_scheduler.LRScheduler:
+        return lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    team = [agent("a", 3, optimizer=lambda p: SGD(p, lr=0.4), scheduler=halving), agent("b", 2)]
+    network = train(team, [("a", "b")], NonCooperative(), pilots(), epochs=1, rounds_per_epoch=2)
+    assert network.history.records[-1]["learning_rate"] == pytest.approx(0.3)  # 0.4 and 0.2
+
+
 def test_a_schedule_moves_parameters_by_its_rates() -> None:
     def ones(one: Agent, batch: Any) -> Tensor:
         return sum((p.sum() for p in one.parameters), torch.zeros(()))

@@ -147,6 +147,7 @@ def test_a_run_without_a_config(run, tmp_path):
         code, _, complaint = run(*command, *more)
         assert code == 2
         assert "has no config.json to rebuild the agents from" in complaint
+    assert "there is no run directory nope" in run("evaluate", "nope")[2]
 
 
 def test_a_config_of_another_version(tmp_path):

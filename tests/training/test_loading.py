@@ -132,6 +132,7 @@ def test_sending_and_classifying_need_no_pilots(runs: Runs) -> None:
     loaded, network = sheafed.load(directory / "strict", reborn()), trained["strict"]
     z = normal_latents(5)
     assert torch.equal(loaded.send(z, "ada", "bob"), network.send(z, "ada", "bob"))
+    assert torch.equal(loaded.classify(z, "ada", "ada"), network.classify(z, "ada", "ada"))
     way = ["ada", "bob", "cyd"]
     assert torch.equal(loaded.send(z, "ada", "cyd", way), network.send(z, "ada", "cyd", way))
     found, expected = loaded.evaluate(), network.history.evaluation
@@ -181,7 +182,8 @@ def other_width() -> list[Agent]:
         (other_size, {}, "latent size of agent 'cyd': 3 in the file, 4 given; give"),
         (other_head, {}, "head of agent 'cyd': 'Linear' in the file, None given"),
         (other_width, {}, r"other weights for agent 'ada' \(.*0\.weight.*build its encoder"),
-        (reborn, {"pilots": samples(24, 78)[0]}, "pilot set: '.*' in the file, '"),
+        (reborn, {"pilots": samples(24, 78)[0]}, "other pilots than those given, 24 too; give"),
+        (reborn, {"pilots": samples(20, 78)[0]}, "number of pilots: 24 in the file, 20 given"),
         (reborn, {"method": SheafFRL()}, r"method: .SheafFRL\(penalty=DualAscent.*in the file"),
     ],
 )

@@ -235,7 +235,7 @@ def test_a_run_stopped_early_stays_stopped(tmp_path: Path) -> None:
 def test_a_directory_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     start("alone", tmp_path, epochs=1)
     before = contents(tmp_path)
-    with pytest.raises(RunExistsError, match="already holds a run; go on with resume=True"):
+    with pytest.raises(RunExistsError, match="already holds a run; choose another"):
         start("alone", tmp_path, epochs=1)
     assert contents(tmp_path) == before
     (tmp_path / "checkpoint.safetensors").unlink()

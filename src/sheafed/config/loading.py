@@ -79,6 +79,8 @@ def run_config(run: Path, device: str | None = None) -> Experiment:
 
     Raises if it has none.
     """
+    if not run.is_dir():
+        raise ConfigError(f"there is no run directory {run}")
     experiment = read_config(run)
     if experiment is None:
         missing = "has no" if not (run / CONFIG).exists() else "was written by another version:"

@@ -97,7 +97,14 @@ class NetworkFile:
         if given is None:
             return AbsentPilots(digest=digest, **self.state["pilots"])
         pilots = as_pilot_set(given, agents=self.identity["agents"])
-        self._compare("pilot set", pilots.digest())
+        count = self.state["pilots"]["total"]
+        if pilots.total != count:
+            self._refuse("number of pilots", count, pilots.total)
+        if pilots.digest() != digest:
+            raise NetworkMismatchError(
+                f"{self.path} was trained with other pilots than those given, {count} too; give "
+                "the same inputs in the same order"
+            )
         return pilots
 
     def graph(self) -> nx.Graph[str]:

@@ -47,9 +47,12 @@ def _hop(nodes: Mapping[str, Node], sender: str, receiver: str, channel: bool) -
 def find_path(nodes: Mapping[str, Node], sender: str, receiver: str) -> list[str]:
     """Return the edge between neighbours, else the path of least expected loss.
 
-    See `sheafed.sheaf.routing`; the noise that channels add at every hop is not considered.
+    That of an agent to itself has no hop. See `sheafed.sheaf.routing`; the noise that channels add
+    at every hop is not considered.
     """
     check_agents((sender, receiver), nodes)
+    if sender == receiver:
+        return [sender]
     if receiver in nodes[sender].neighbours:
         return [sender, receiver]
     dims = {name: node.agent.dimension for name, node in nodes.items()}

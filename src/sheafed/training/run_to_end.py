@@ -68,7 +68,8 @@ def check_new_directory(out: Path, group: ProcessGroup) -> None:
     holds_run = any((out / name).exists() for name in (CHECKPOINT, METRICS, LAST))
     if any(group.gather(holds_run)):
         raise RunExistsError(
-            f"{out} already holds a run; go on with resume=True, or choose another directory"
+            f"{out} already holds a run; choose another directory, or go on with it by "
+            "sheafed.train(..., resume=True)"
         )
 
 

@@ -34,7 +34,10 @@ def run_round(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> Logs
     logs = {}
     for name, node in nodes.items():
         with divergence_of(name, round):
+            rate = node.agent.optimizer.param_groups[0]["lr"]
             logs[name] = node.receive(round, inboxes[name])
+            if node.agent.scheduler is not None:
+                logs[name]["learning_rate"] = rate
     return logs
 
 
