@@ -24,8 +24,12 @@ FUNCTIONS = (
     *("fork", "forkpty", "getuid", "geteuid", "getgid", "setsid", "killpg", "getpgid", "nice"),
     *("O_DIRECTORY", "sched_getaffinity", "sysconf", "getloadavg", "mkfifo", "uname", "statvfs"),
 )
-LOADED_LATE = ("matplotlib.pyplot", "plotly.graph_objects", "plotly.io", "sklearn.datasets")
-"""Libraries that `sheafed` loads when it needs them; they must not see another system."""
+LOADED_BEFORE = (
+    *("sheafed.cli", "matplotlib.pyplot", "plotly.graph_objects", "plotly.io"),
+    "sklearn.datasets",
+)
+"""What loads the libraries that `sheafed` needs, at once or later: they must not see another
+system. A fresh process has loaded none of them."""
 SIGNALS = (
     *("SIGHUP", "SIGKILL", "SIGCONT", "SIGSTOP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGQUIT"),
     *("SIGCHLD", "SIGPIPE", "pthread_sigmask", "sigwait", "alarm", "setitimer"),
@@ -42,7 +46,7 @@ class Hidden(MetaPathFinder):
 
 def hide_unix() -> None:
     """Take away what only Unix has, and forget what was loaded with it."""
-    for name in LOADED_LATE:
+    for name in LOADED_BEFORE:
         importlib.import_module(name)
     forgotten = ("sheafed", "tests", *MODULES)
     for name in [name for name in sys.modules if name.partition(".")[0] in forgotten]:
