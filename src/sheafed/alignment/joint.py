@@ -2,7 +2,7 @@ r"""Joint alignment: all agents are mapped through the common space of their sec
 
 The sections G are those of generalised canonical correlation (`sheafed.linalg.maxvar`) of shrunk
 white latents. A sender estimates them from its latents, a receiver reads its own latents in them;
-each of the two maps is fitted to all pilots that its agent has, whoever else has them.
+each of the two maps is fitted to all pilots that its agent has, whichever other agents have them.
 """
 
 from __future__ import annotations
