@@ -37,6 +37,20 @@ def default_ctrl_c():
 
 
 @pytest.fixture
+def forget_modules(monkeypatch):
+    """Return a function that names modules of the test's own, to be imported anew by the next."""
+    import sys
+
+    def forget(*names):
+        for name in names:
+            # Set before it is deleted, so that its absence is what is restored.
+            monkeypatch.setitem(sys.modules, name, None)
+            del sys.modules[name]
+
+    return forget
+
+
+@pytest.fixture
 def in_process(monkeypatch):
     """Run trials in this process, which is quicker, and without plots; return which were run."""
     from sheafed.config import running

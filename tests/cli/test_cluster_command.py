@@ -41,6 +41,7 @@ class Doomed(SheafFRL):
 """Sheaf-FRL, but the process of one agent is killed the first time that it reaches two rounds."""
 
 CUSTOM = ("--set", "method.name=custom", "--set", "method.factory=doomed:Doomed")
+ALLOWED = ("--allow-code", "doomed.py")
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +50,21 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     directory = tmp_path_factory.mktemp("single")
     (directory / "doomed.py").write_text(DOOMED)
     overrides = [word for word in (*SHORT, *CUSTOM) if word != "--set"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(directory)
-        running.run_experiment(read_experiment("digits", overrides), directory / "out")
+    running.run_experiment(
+        read_experiment("digits", overrides),
+        directory / "out",
+        allow_code=[directory / "doomed.py"],
+    )
+    del sys.modules["doomed"]
     return bytes_of(directory / "out")
 
 
 @pytest.fixture
-def doomed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def doomed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_modules: Callable[..., None]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    forget_modules("doomed")
     (tmp_path / "doomed.py").write_text(DOOMED)
 
 
@@ -71,7 +77,7 @@ def bytes_of(out: Path) -> list[bytes]:
 def test_killed_processes_are_named_restarted_and_resumed_by_another(
     expected: list[bytes], tmp_path: Path, run: Callable[..., Any]
 ) -> None:
-    command = ["run", "digits", "--out", "parts", *SHORT, *CUSTOM]
+    command = ["run", "digits", "--out", "parts", *SHORT, *CUSTOM, *ALLOWED]
     # Real processes: a forked one would be seen to die later than the one that misses it.
     code, _, complaints = run(*command, "--processes", 2, "--max-restarts", 1)
     assert (tmp_path / "killed").read_text() == "7 11 "

@@ -2,7 +2,6 @@ import json
 import os
 import shlex
 import signal
-import sys
 
 import pytest
 
@@ -24,11 +23,16 @@ def test_a_new_config_runs_and_goes_on(run, tmp_path):
     assert config["training"]["epochs"] == 2
 
 
-def test_the_stub_of_a_method_runs_and_resumes(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_the_stub_of_a_method_runs_and_resumes(run, tmp_path, forget_modules):
+    forget_modules("own_method")
     assert run("new", "own")[0] == 0
     own = ["--set", "method.name=custom", "--set", "method.factory=own_method:MyMethod"]
     command = ["run", "own.toml", *own, "--set", "training.evaluate_every=1"]
+    code, _, complaint = run(*command, "--out", "whole")
+    assert code == 2
+    assert "--allow-code PATH/own_method.py" in complaint
+    assert not (tmp_path / "whole").exists()
+    command += ["--allow-code", "own_method.py"]
     assert run(*command, "--out", "whole", "--set", "training.epochs=2")[0] == 0
     assert run(*command, "--out", "parts", "--set", "training.epochs=1")[0] == 0
     assert run(*command, "--out", "parts", "--set", "training.epochs=2", "--resume")[0] == 0

@@ -1,4 +1,3 @@
-import sys
 from collections import Counter
 
 import networkx as nx
@@ -268,29 +267,6 @@ def test_methods():
     assert made(name="fedproto", penalty=2) == FedProto(2, "ema")
     assert made(name="fedmuscle", pilots_per_round=9) == FedMuscle(pilots_per_round=9)
     assert made(name="comfed", projection=8) == ComFed(projection=8)
-
-
-def test_a_method_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "my_own_method.py").write_text(
-        "from sheafed import NonCooperative\n"
-        "def make(shrinkage):\n    return NonCooperative(shrinkage=shrinkage)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def made(factory, **options):
-        tables = {"method": {"name": "custom", "factory": factory, "options": options}}
-        return parse_experiment(tables).method.load()
-
-    assert made("my_own_method:make", shrinkage=0.3) == NonCooperative(shrinkage=0.3)
-    with pytest.raises(ConfigError, match="module:name"):
-        made("my_own_method")
-    with pytest.raises(ConfigError, match="no_such_module"):
-        made("no_such_module:make")
-    with pytest.raises(ConfigError, match="other"):
-        made("my_own_method:other")
-    with pytest.raises(ConfigError, match="strength"):
-        made("my_own_method:make", strength=3)
 
 
 def rows_of(samples):

@@ -52,7 +52,5 @@ def _run(command: list[str], log: Path) -> None:
     with log.open("ab") as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
-    _, _, module, *arguments = command
-    assert module == "sheafed"
-    sys.argv = [module, *arguments]
+    sys.argv = command[command.index("-m") + 1 :]
     main()

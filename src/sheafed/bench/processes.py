@@ -35,7 +35,7 @@ def throughput(repeats: int, fraction: float) -> list[Measurement]:
 
 def _epoch(processes: int, fraction: float, out: Path) -> float:
     """Return the seconds of an epoch, without the start of the processes."""
-    command = [sys.executable, "-m", "sheafed", "run", "fifteen", "--out", str(out)]
+    command = [sys.executable, "-P", "-m", "sheafed", "run", "fifteen", "--out", str(out)]
     changes = (
         "training.epochs=1",
         "training.oracle=false",

@@ -13,6 +13,7 @@ import torch
 import typer
 
 from sheafed.atomic_io import write_privately
+from sheafed.cli.allow_code import AllowCode
 from sheafed.config.federation import build_federation
 from sheafed.config.reading import read_experiment
 from sheafed.errors import InputError
@@ -69,6 +70,7 @@ def agent(
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Run one agent, which trains with those of its neighbours that are reachable."""
     zenoh = import_zenoh()
@@ -79,7 +81,7 @@ def agent(
             deadline=deadline, staleness=staleness, join=join_timeout, final=final_timeout
         )
         torch.set_num_threads(experiment.training.threads)
-        federation = build_federation(experiment, only=[name])
+        federation = build_federation(experiment, only=[name], allow_code=allow_code or [])
         warn_if_unequal(federation.steps_per_pass)
         credentials = Credentials(cert, key, ca)
         node = federation.build_node(name, _secret(out))

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
+from sheafed.cli.allow_code import AllowCode
 from sheafed.config.evaluation import evaluate_run
 from sheafed.evaluation import Evaluation
 
@@ -36,9 +37,18 @@ def evaluate(
         str | None, typer.Option(help="where agents compute, if not where they were trained")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="a JSON file to write the values to")] = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """Measure a finished run; its directory is only read."""
-    found = evaluate_run(run, which=which, split=split, data=data, oracle=oracle, device=device)
+    found = evaluate_run(
+        run,
+        which=which,
+        split=split,
+        data=data,
+        oracle=oracle,
+        device=device,
+        allow_code=allow_code or [],
+    )
     _print(found, Console())
     if out is not None:
         write_atomically(out, json.dumps(as_json(found), indent=2).encode())

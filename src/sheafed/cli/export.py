@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sheafed.cli.allow_code import AllowCode
 from sheafed.config.loading import load
 
 
@@ -20,8 +21,9 @@ def export(
     link_only: Annotated[
         bool, typer.Option("--link-only", help="leave out the encoder and the head")
     ] = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Write encoder, link and head, or the link alone, as one file; the run is only read."""
-    network = load(run, which=which, device="cpu")
+    network = load(run, which=which, device="cpu", allow_code=allow_code or [])
     network.export(sender, receiver, out, link_only=link_only)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

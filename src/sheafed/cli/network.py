@@ -12,6 +12,7 @@ from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
+from sheafed.cli.allow_code import AllowCode, allow_code_words
 from sheafed.config.federation import build_federation
 from sheafed.config.reading import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
@@ -41,6 +42,7 @@ def up(
     grace: Annotated[
         float, typer.Option(min=0, help="seconds to finish a round after Ctrl-C before a kill")
     ] = GRACE_SECONDS,
+    allow_code: AllowCode = None,
 ) -> None:
     """Create certificates, start a process per agent of a config, and wait for them."""
     import_zenoh()
@@ -49,12 +51,13 @@ def up(
     experiment = read_experiment(config, overrides or [], seed)
     if out.exists() and any(out.iterdir()) and not resume:
         raise RunExistsError(f"{out} is not empty; pass --resume, or another --out")
-    graph = build_federation(experiment, only=[]).graph
+    graph = build_federation(experiment, only=[], allow_code=allow_code or []).graph
     if not (out / CERTIFICATES).exists():
         make_certificates(out / CERTIFICATES, sorted(graph))
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
+    options += allow_code_words(allow_code)
     with (
         GracefulShutdown(_interrupt) as shutdown,
         LocalLauncher(config, graph, out, options, grace) as launcher,

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sheafed.cli.allow_code import AllowCode, allow_code_words
 from sheafed.config.reading import PRESETS, read_experiment
 from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
 from sheafed.config.starter import write_starter
@@ -42,12 +43,14 @@ def run(
     timeout: Annotated[
         float, typer.Option(min=1, help="seconds after which a silent process counts as lost")
     ] = TIMEOUT,
+    allow_code: AllowCode = None,
 ) -> None:
     """Train and evaluate the network that a config describes."""
     experiment = read_experiment(config, overrides or [], seed)
     command = ["run", config, "--out", str(out)]
     command += [word for override in overrides or [] for word in ("--set", override)]
     command += [] if seed is None else ["--seed", str(seed)]
+    command += allow_code_words(allow_code)
     if processes is not None:
         if in_cluster():
             raise ConfigError("this process was started by torchrun; leave out --processes")
@@ -58,7 +61,12 @@ def run(
     with Cluster(timeout) if in_cluster() else nullcontext() as cluster:
         try:
             network = run_experiment(
-                experiment, out, resume=resume, callbacks=[_PrintPlacement()], cluster=cluster
+                experiment,
+                out,
+                resume=resume,
+                callbacks=[_PrintPlacement()],
+                cluster=cluster,
+                allow_code=allow_code or [],
             )
         except Interrupted as stop:
             if stop.checkpoint is None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from sheafed.atomic_io import write_atomically
+from sheafed.cli.allow_code import AllowCode
 from sheafed.errors import SweepError
 from sheafed.sweep.bracketing import edge_notes
 from sheafed.sweep.results import as_csv, as_markdown, is_finished, tabulate
@@ -53,11 +54,12 @@ def sweep(
         typer.Option("--set", help="table.key=value for all runs, repeatable"),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, one thread each")] = 1,
+    allow_code: AllowCode = None,
 ) -> None:
     """Run what is missing of a grid of variants, candidates and seeds; write a table of results."""
     if choose and search:
         raise SweepError("--choose and --search exclude each other; give one of them")
-    runner = Runner(config, overrides or [], out, jobs)
+    runner = Runner(config, overrides or [], out, jobs, allow_code=allow_code or [])
     variants, numbers = expand_variants(vary or [], variant or []), parse_seeds(seeds)
     keys = [key_of(option) for option in choose or search or []]
     for key, without in variants_without(keys, variants, runner.experiment).items():

@@ -12,6 +12,7 @@ from torch import Tensor
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Samples
 from sheafed.config.agents import agent_forms, agent_specs, local_samples
+from sheafed.config.custom_method import AllowCode
 from sheafed.config.dataset import viewed_images
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import build_federation
@@ -32,6 +33,7 @@ def evaluate_run(
     data: Path | None = None,
     oracle: bool = True,
     device: str | None = None,
+    allow_code: AllowCode = (),
 ) -> Evaluation:
     """Evaluate the network of a run directory, which is only read.
 
@@ -44,10 +46,11 @@ def evaluate_run(
             numbers for them.
         oracle: also let receivers encode their neighbours' inputs.
         device: where agents compute, if not where they were trained.
+        allow_code: see `build_federation`.
     """
     experiment = run_config(run, device)
     torch.set_num_threads(experiment.training.threads)  # as in training, to the bit
-    found = build_federation(experiment)
+    found = build_federation(experiment, allow_code=allow_code)
     if data is not None:
         _replace_test_data(experiment, found.agents, read_labelled(data), data)
     network = load_network(run, found.agents, which=which, method=found.method, pilots=found.pilots)

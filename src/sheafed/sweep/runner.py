@@ -45,6 +45,7 @@ class Runner:
         out: contains the directories of the trials.
         jobs: how many trials run at a time.
         memory: an upper limit for a trial's address space, in bytes; only on Linux.
+        allow_code: modules, or files `NAME.py`, that the config may run, see `CustomMethod`.
     """
 
     def __init__(
@@ -54,11 +55,12 @@ class Runner:
         out: Path,
         jobs: int,
         memory: int | None = None,
+        allow_code: Sequence[str] = (),
     ) -> None:
         self.config, self.overrides, self.out, self.jobs = config, tuple(overrides), out, jobs
         if memory is not None and sys.platform != "linux":
             raise SweepError("memory can be limited on Linux only; leave the limit out")
-        self.memory = memory
+        self.memory, self.allow_code = memory, tuple(allow_code)
         self._children: set[subprocess.Popen[str]] = set()
         self._guard = Lock()
         self._stopped = False
@@ -119,10 +121,12 @@ class Runner:
         """Run a trial, from its checkpoint if it has one; return whether it finished."""
         directory = self.out / trial.directory
         directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "sheafed", "run", self.config, "--resume"]
+        command = [sys.executable, "-P", "-m", "sheafed", "run", self.config, "--resume"]
         command += ["--out", str(directory)]
         for override in (*self.overrides, *trial.overrides):
             command += ["--set", override]
+        for allowed in self.allow_code:
+            command += ["--allow-code", allowed]
         with self._guard:
             if self._stopped:
                 return False

@@ -37,7 +37,9 @@ def launch(
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
     options = ["--standalone", f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
     try:
-        torchrun.main([*options, "-m", "sheafed", *arguments])
+        # -P: without it Python puts the working directory, and what lies there, on the path.
+        command = [sys.executable, "-P", "-u", "-m", "sheafed", *arguments]
+        torchrun.main([*options, "--no-python", *command])
     except ChildFailedError as problem:
         rank, failure = problem.get_first_failure()
         placement = _read(out).get("placement", {})
