@@ -222,7 +222,7 @@ def test_an_encoder_that_changes_its_latent_size() -> None:
 
 @pytest.mark.parametrize("name", ["", None, 3, b"a"])
 def test_names(name: Any) -> None:
-    with pytest.raises(InputError, match="name must be a non-empty string"):
+    with pytest.raises(InputError, match="name of an agent must be a non-empty string"):
         agent(name)
 
 

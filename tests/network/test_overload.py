@@ -15,7 +15,7 @@ import torch
 from sheafed.transport import Message, encode
 from sheafed.transport.zenoh import ZenohTransport, credentials_in
 from sheafed.transport.zenoh import settings as zenoh_settings
-from sheafed.transport.zenoh.access_control import ALIVE, agent_access, key
+from sheafed.transport.zenoh.access_control import ALIVE, ANY, agent_access, key
 from sheafed.transport.zenoh.settings import OVERHEAD, session_settings
 from sheafed.transport.zenoh.transport import MESSAGES
 from tests.helpers.intruders import await_subscriber, intruder, intruder_settings, publish
@@ -146,7 +146,7 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
         lease=lease,
     )
     keys = [
-        key("default", *parts) for parts in [("*", "c", "*"), ("c", "b", MESSAGES), ("c", ALIVE)]
+        key("default", *parts) for parts in [(ANY, "c", ANY), ("c", "b", MESSAGES), ("c", ALIVE)]
     ]
     listen, connect = {"listen": [endpoint]}, {"connect": [endpoint]}
     with (

@@ -13,7 +13,7 @@ from sheafed.training import Network, train
 from sheafed.transport import LocalTransport
 from tests.helpers.federations import pilots, regressor, simple_agent, start
 
-HOSTILE = "<script>window.broken=1</script>"
+HOSTILE = "<script>window.broken=1<script>"
 
 
 @pytest.fixture(scope="module")

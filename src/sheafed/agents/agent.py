@@ -47,6 +47,7 @@ from sheafed.errors import (
     NonFiniteError,
 )
 from sheafed.metrics.metric import Metric, as_metric
+from sheafed.names import check_name
 from sheafed.tensor_tree import (
     TensorTree,
     structure,
@@ -73,7 +74,7 @@ class Agent:
     torch.Size([8, 5])
 
     Args:
-        name: unique in the network.
+        name: unique in the network; see `sheafed.names` for what is a name.
         encoder: any module; its `encode` method is used if it has one, else the call itself.
             It must give latents `(n, d)`; d is inferred from the first training samples. Inputs
             that are a mapping are passed as keyword arguments, `encoder(**inputs)`; a tuple or list
@@ -143,8 +144,7 @@ class Agent:
         device: str | torch.device | None = None,
         precision: Precision = "full",
     ) -> None:
-        if not isinstance(name, str) or not name:
-            raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+        check_name(name)
         check_parts(name, encoder, head, objective, optimizer)
         check_numbers(name, batch_size, num_workers, max_grad_norm)
         check_classes(name, classes)

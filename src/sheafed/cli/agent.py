@@ -3,7 +3,7 @@
 import logging
 import secrets
 import sys
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from reprlib import repr as short
 from threading import Event
@@ -19,6 +19,7 @@ from sheafed.config.reading import read_experiment
 from sheafed.errors import InputError
 from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
+from sheafed.network.log_limits import output_into
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.training.epochs import warn_if_unequal
 from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay
@@ -33,6 +34,10 @@ Network = Annotated[str, typer.Option(help="agents of different networks exchang
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="override a config value, table.key=value; repeatable"),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(help="file for all output; at 10 MiB it is moved to FILE.1 and begun anew"),
 ]
 MaxMessage = Annotated[int, typer.Option(help="largest accepted message, in MiB")]
 
@@ -71,11 +76,15 @@ def agent(
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
     allow_code: AllowCode = None,
+    log: Log = None,
 ) -> None:
     """Run one agent, which trains with those of its neighbours that are reachable."""
     zenoh = import_zenoh()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    with GracefulShutdown(sys.exit) as shutdown:  # as long as there is nothing to save
+    with (
+        _output(log),
+        GracefulShutdown(sys.exit) as shutdown,  # as long as there is nothing to save
+    ):
         experiment = read_experiment(config, overrides or [], seed)
         timeouts = Timeouts(
             deadline=deadline, staleness=staleness, join=join_timeout, final=final_timeout
@@ -129,6 +138,7 @@ def relay(
     network: Network = "default",
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
+    log: Log = None,
 ) -> None:
     """Forward messages between agents that only connect to others; TLS ends at the relay."""
     import_zenoh().init_log_from_env_or(LOG_LEVEL)
@@ -142,7 +152,7 @@ def relay(
     )
     ended = Event()
     try:
-        with GracefulShutdown(ended.set):
+        with _output(log), GracefulShutdown(ended.set):
             print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
             ended.wait()
     finally:
@@ -162,6 +172,10 @@ def certs(
 
     make_certificates(directory, names, host or [], days)
     print(f"wrote {directory}: authority.pem, and NAME.pem and NAME.key of {', '.join(names)}")
+
+
+def _output(log: Path | None) -> AbstractContextManager[None]:
+    return nullcontext() if log is None else output_into(log)
 
 
 def _secret(out: Path) -> int:

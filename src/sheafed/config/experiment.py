@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,6 +26,7 @@ from sheafed.agents.precision import Precision
 from sheafed.config.agent_presets import family
 from sheafed.config.custom_method import CustomMethod
 from sheafed.methods import Method, SheafFRL, method_table
+from sheafed.names import check_name
 from sheafed.options import (
     Count,
     Fraction,
@@ -105,7 +107,7 @@ class Data(Table):
 class AgentTable(Table):
     """One agent."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, AfterValidator(check_name)]
     """Unique in the network."""
     encoder: Literal["cnn", "mlp", "linear"] = "cnn"
     """Blocks of convolutions, or of linear layers, or a single linear layer with tanh."""

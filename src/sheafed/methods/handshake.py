@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from reprlib import repr as short
 
 from sheafed.errors import HandshakeError
 from sheafed.methods.node import HELLO, Node
@@ -50,7 +51,7 @@ def check_hello(node: Node, hello: Message) -> dict[str, int]:
         if theirs != mine and not (theirs is None and what in labels):
             raise HandshakeError(
                 f"agents {node.name!r} and {hello.sender!r} do not agree on the {what}: "
-                f"{mine!r} against {theirs!r}; give both the same configuration"
+                f"{mine!r} against {short(theirs)}; give both the same configuration"
             )
     optional = node.optional_sizes
     needed = [what for what in node.announced_sizes() if what not in optional]
@@ -63,8 +64,8 @@ def _announced_size(hello: Message, what: str) -> int:
     low, high = BOUNDS.get(what, (0, LARGEST_SIZE))
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise HandshakeError(
-            f"agent {hello.sender!r} announces {value!r} as its {what}, expected an integer from "
-            f"{low} to {high}"
+            f"agent {hello.sender!r} announces {short(value)} as its {what}, expected an integer "
+            f"from {low} to {high}"
         )
     return value
 

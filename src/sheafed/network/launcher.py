@@ -62,9 +62,13 @@ class LocalLauncher:
     def start(self, *names: str) -> None:
         """Start some agents, all by default; an agent with a checkpoint continues from it."""
         for name in names or self.commands:
-            log = self.out / file_name(name) / LOG
+            log = self.log(name)
             log.parent.mkdir(parents=True, exist_ok=True)
             self.processes[name] = self._spawn(self.commands[name], log)
+
+    def log(self, name: str) -> Path:
+        """Return the file with the output of an agent."""
+        return self.out / file_name(name) / LOG
 
     @property
     def running(self) -> bool:
@@ -116,6 +120,8 @@ class LocalLauncher:
         command += [
             "--out",
             str(self.out / file_name(name)),
+            "--log",
+            str(self.log(name)),
             "--listen",
             self.endpoints[name],
             *options,

@@ -20,6 +20,7 @@ from sheafed.errors import HandshakeError, RunExistsError
 from sheafed.methods.handshake import finish_handshake
 from sheafed.methods.node import Method, Node
 from sheafed.network.deadline_policy import DeadlinePolicy, Timeouts
+from sheafed.network.log_limits import limited_logs
 from sheafed.network.neighbourhood import FINISHED, Neighbourhood
 from sheafed.network.peer_checkpoint import restore, save
 from sheafed.network.peer_summary import summarise_peer
@@ -94,7 +95,11 @@ class PeerAgent:
             )
         self.out.mkdir(parents=True, exist_ok=True)
         fresh = not checkpoint.exists()
-        with StatusFile(self.out / STATUS, self.status), self.network.reading():
+        with (
+            limited_logs(),
+            StatusFile(self.out / STATUS, self.status),
+            self.network.reading(),
+        ):
             try:
                 totals: Totals = {}
                 if not fresh:

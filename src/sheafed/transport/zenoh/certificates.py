@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sheafed.atomic_io import write_atomically, write_privately
 from sheafed.errors import InputError, MissingDependencyError
+from sheafed.names import check_names
 from sheafed.transport.zenoh.credentials import AUTHORITY, certificate_and_key
 
 try:
@@ -24,8 +25,6 @@ except ImportError as problem:
     ) from problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-MAX_NAME = 64
-"""The longest common name that X.509 allows."""
 
 
 def make_certificates(
@@ -36,8 +35,7 @@ def make_certificates(
     The authority is created if there is none, so that agents can be added later. Certificates are
     valid for loopback and for `hosts`, the names or addresses under which agents are reached.
     """
-    for name in names:
-        _check_name(name)
+    check_names(names)
     directory.mkdir(parents=True, exist_ok=True)
     ca_certificate, ca_key = _authority(directory, days)
     for name in names:
@@ -157,15 +155,6 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _check_name(name: str) -> None:
-    reserved = (AUTHORITY, "..")
-    if not 0 < len(name) <= MAX_NAME or name in reserved or Path(name).name != name:
-        raise InputError(
-            f"the name of an agent must have 1 to {MAX_NAME} characters, be a file name and not "
-            f"{AUTHORITY!r}, got {name!r}; rename it"
-        )
 
 
 def _public_bytes(certificate: x509.Certificate) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from reprlib import repr as short
 from threading import Condition
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -14,7 +15,7 @@ from sheafed.transport.codec import decode, encode
 from sheafed.transport.ledger import Ledger
 from sheafed.transport.mailbox import Mailbox
 from sheafed.transport.message import Message
-from sheafed.transport.zenoh.access_control import ALIVE, agent_access, key
+from sheafed.transport.zenoh.access_control import ALIVE, ANY, agent_access, key
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.outbox import Outbox
 from sheafed.transport.zenoh.settings import import_zenoh, open_session, session_settings
@@ -26,6 +27,8 @@ MESSAGES, ANNOUNCEMENTS = "message", "announcement"
 """The channels between two agents: messages of a round, and the latest state of an agent."""
 FLUSH_SECONDS = 2.0
 MAX_WAIT_SECONDS = 1.0
+MAX_NAME = 64
+"""Characters of the name of an unknown peer that are kept."""
 
 logger = logging.getLogger("sheafed.transport")
 
@@ -105,7 +108,7 @@ class ZenohTransport:
         # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
         session, live = self._session, self._session.liveliness()
         links = session.info.declare_link_events_listener(self._on_link, history=True)
-        inbox = session.declare_subscriber(key(network, "*", name, "*"), self._on_sample)
+        inbox = session.declare_subscriber(key(network, ANY, name, ANY), self._on_sample)
         watched = [key(network, j, ALIVE) for j in self.neighbours]
         watches = [live.declare_subscriber(k, self._on_liveliness, history=True) for k in watched]
         self._declared = [links, inbox, *watches, live.declare_token(key(network, name, ALIVE))]
@@ -244,7 +247,7 @@ class ZenohTransport:
     def _keep_announcement(self, sender: str, channel: str, data: bytes) -> None:
         try:
             if channel != ANNOUNCEMENTS:
-                raise MessageError("channel", f"unknown channel {channel!r} from {sender!r}")
+                raise MessageError("channel", f"unknown channel {short(channel)} from {sender!r}")
             message = decode(data, self._limit)
             if message.receiver != self.name:
                 raise MessageError("receiver", f"{message} arrived at {self.name!r}")
@@ -275,10 +278,11 @@ class ZenohTransport:
     def _on_link(self, event: zenoh.LinkEvent) -> None:
         peer = event.link.auth_identifier
         if event.kind == self._zenoh.SampleKind.PUT and peer not in self._known_peers:
-            level = logging.DEBUG if self.unknown_peers[str(peer)] else logging.WARNING
-            self.unknown_peers[str(peer)] += 1
+            name = str(peer)[:MAX_NAME]
+            level = logging.DEBUG if self.unknown_peers[name] else logging.WARNING
+            self.unknown_peers[name] += 1
             text = "%s: unknown peer %r with a valid certificate; nothing is exchanged with it"
-            logger.log(level, text, self.name, peer)
+            logger.log(level, text, self.name, name)
 
     def _check_open(self) -> None:
         if self._closed:
