@@ -1,7 +1,7 @@
 """`sheafed run` in several processes, started by torchrun."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from sheafed.config import running
 from sheafed.config.reading import read_experiment
 from sheafed.errors import LostRankError
-from sheafed.training import Cluster
+from sheafed.training import Callback, Cluster
 from sheafed.training.torchrun import remember_cluster, was_begun_here
 
 RESULTS = ("metrics.jsonl", "last.safetensors", "best.safetensors")
@@ -116,6 +116,10 @@ def test_a_start_that_was_cut_short_can_be_restarted(
         def place(self, costs: Any) -> list[str]:
             return []
 
+    def start(*_: Any, callbacks: Sequence[Callback], group: Any, **__: Any) -> None:
+        callbacks[0].on_start(SimpleNamespace(group=group))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "train", start)
     monkeypatch.setattr(running, "plot_label_distribution", lost)
     with pytest.raises(LostRankError):
         running.run_experiment(read_experiment("digits"), tmp_path, cluster=TwoRanks())

@@ -152,5 +152,5 @@ def test_a_run_without_a_config(run, tmp_path):
 
 def test_a_config_of_another_version(tmp_path):
     (tmp_path / "config.json").write_text('{"data": {"colour": "red"}}')
-    with pytest.raises(ConfigError, match=r"another version: config\.json"):
+    with pytest.raises(ConfigError, match=r"config\.json cannot be used, .* another version"):
         sheafed.load(tmp_path)

@@ -64,6 +64,41 @@ def test_a_run_is_never_overwritten(run, tmp_path):
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "r").iterdir()}
 
 
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_a_refused_resume_leaves_the_record_as_it_is(run, tmp_path, three):
+    command = ["run", three, "--out", "r", "--set", "training.epochs=2"]
+    assert run(*command)[0] == 0
+    before = contents(tmp_path / "r")
+    refused = {
+        "training.learning_rate=0.1": "its optimiser's lr of agent 'bo' is 0.003, this one's 0.1",
+        "training.weight_decay=0.1": "its optimiser's weight_decay of agent 'bo'",
+        "training.max_grad_norm=1.0": "its max_grad_norm of agent 'bo' is None, this one's 1.0",
+        "training.epochs=1": "2 epochs of this run are done, 1 were asked for",
+        "method.penalty=0.7": "another config, in method.penalty;",
+    }
+    for override, complaint in refused.items():
+        code, _, errors = run(*command, "--resume", "--set", override)
+        assert (code, errors.count("\n")) == (2, 1), errors
+        assert complaint in errors
+        assert contents(tmp_path / "r") == before
+
+
+def test_a_resume_that_changes_a_setting_says_so_in_the_report(run, tmp_path, three):
+    command = ["run", three, "--out", "r", "--set"]
+    assert run(*command, "training.epochs=1")[0] == 0
+    longer = ["training.epochs=3", "--set", "training.evaluate_every=2"]
+    assert run(*command, *longer, "--resume")[0] == 0
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    (change,) = summary["changes"]
+    assert change["setting"] == "evaluate_every"
+    assert run("report", "r", "--out", "page.html")[0] == 0
+    sentence = f"From round {change['round']} on: evaluate_every 2, before 1."
+    assert sentence in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

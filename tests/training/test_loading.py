@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 from torch import nn
+from torch.optim import SGD
 
 import sheafed
 from sheafed.agents.agent import Agent
@@ -294,13 +295,20 @@ def test_a_live_network_trains_on_where_it_is(tmp_path: Path) -> None:
         network.train(epochs=0)
 
 
-def test_other_data_cannot_train_on_but_be_used(runs: Runs) -> None:
+def test_other_data_cannot_train_on_but_be_used(runs: Runs, tmp_path: Path) -> None:
     directory, trained = runs
     team = [*reborn()[:2], simple_agent("cyd", 3)]
     loaded = sheafed.load(directory / "alone", team, pilots=pilots())
     z = normal_latents(5)
     assert torch.equal(loaded.send(z, "ada", "bob"), trained["alone"].send(z, "ada", "bob"))
     with pytest.raises(InputError, match="batch size of agent 'cyd' is 5 and was 6; load it with"):
+        loaded.train(epochs=1)
+    faster = [simple_agent(n, 3, optimizer=lambda p: SGD(p, 0.2)) for n in ("ada", "bob")]
+    alone = train(faster, [("ada", "bob")], NonCooperative(), pilots(), epochs=1)
+    alone.save(tmp_path)
+    slower = [simple_agent(n, 3, optimizer=lambda p: SGD(p, 0.1)) for n in ("ada", "bob")]
+    loaded = sheafed.load(tmp_path, slower, pilots=pilots())
+    with pytest.raises(InputError, match=r"optimiser's lr of agent 'ada' is 0\.1 and was 0\.2"):
         loaded.train(epochs=1)
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR, SequentialLR, StepLR
 
 from sheafed.agents import paper_optimizer
 from sheafed.agents.agent import Agent
@@ -245,6 +246,13 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+def test_a_run_without_a_record_can_be_begun_anew(tmp_path: Path) -> None:
+    with pytest.raises(InterruptionError):
+        start("alone", tmp_path, epochs=1, callbacks=[Interrupt(1)])
+    assert sorted(contents(tmp_path)) == ["metrics.jsonl"]
+    assert start("alone", tmp_path, epochs=1).history.rounds == 5
+
+
 # Resuming something else
 
 
@@ -295,6 +303,21 @@ def with_b(**options: Any) -> dict[str, Any]:
         ({"pilots": PilotSet(samples(24, 78)[0])}, "its pilot set is"),
         (with_b(dimension=6), "its latent size of agent 'b' is 4, this one's 6"),
         (with_b(dimension=4, optimizer=lambda p: Adam(p)), "optimiser of agent 'b' is 'SGD'"),
+        (
+            with_b(dimension=4, optimizer=lambda p: SGD(p, 0.02, 0.9, weight_decay=5e-4)),
+            r"its optimiser's lr of agent 'b' is 0\.01, this one's 0\.02",
+        ),
+        (
+            with_b(dimension=4, optimizer=lambda p: SGD(p, 0.01, 0.8, weight_decay=5e-4)),
+            r"its optimiser's momentum of agent 'b' is 0\.9, this one's 0\.8",
+        ),
+        (
+            with_b(dimension=4, optimizer=lambda p: SGD(p, 0.01, 0.9)),
+            r"its optimiser's weight_decay of agent 'b' is 0\.0005, this one's 0",
+        ),
+        (with_b(dimension=4, max_grad_norm=1.0), "its max_grad_norm of agent 'b' is None, .* 1.0"),
+        (with_b(dimension=4, precision="bf16"), "its precision of agent 'b' is 'full'"),
+        (with_b(dimension=4, scheduler=lambda o: StepLR(o, 2)), "its scheduler of agent 'b'"),
         (with_b(dimension=4, batch_size=4), "batch size of agent 'b'"),
         (with_b(dimension=4, data=samples(21, 0)), "training samples of agent 'b' is 20"),
         (
@@ -333,13 +356,56 @@ def test_an_encoder_with_other_layers_is_named(begun: Path) -> None:
         go(begun, agents=[simple_agent("a"), changed, simple_agent("c", 5)])
 
 
-def test_other_groups_of_the_optimiser_are_named(begun: Path) -> None:
-    def halves(parameters: Any) -> SGD:
-        first, *rest = parameters
-        return SGD([{"params": [first]}, {"params": rest}], lr=0.1)
+def test_another_schedule_is_named(tmp_path: Path) -> None:
+    def schedule(steps: int, milestone: int) -> Callable[[Any], SequentialLR]:
+        return lambda o: SequentialLR(o, [StepLR(o, 3), CosineAnnealingLR(o, steps)], [milestone])
 
-    with pytest.raises(CheckpointError, match="agent 'b'"):
-        go(begun, **with_b(dimension=4, optimizer=halves))
+    def with_schedule(steps: int, milestone: int = 2) -> dict[str, Any]:
+        return with_b(dimension=4, scheduler=schedule(steps, milestone))
+
+    go(tmp_path, **with_schedule(9))
+    before = contents(tmp_path)
+    for changed, named in ((with_schedule(8), "_schedulers"), (with_schedule(9, 3), "_milestones")):
+        with pytest.raises(CheckpointError, match=f"its scheduler's {named} of agent 'b'"):
+            go(tmp_path, epochs=2, **changed)
+    assert contents(tmp_path) == before
+    again = with_schedule(9)  # the same, and stepped since
+    assert go(tmp_path, epochs=2, **again).history.rounds == 8
+    assert go(tmp_path, epochs=3, **again).history.rounds == 12
+
+
+def test_what_may_change_is_recorded_with_its_round(tmp_path: Path) -> None:
+    go(tmp_path, epochs=1)
+    resumed = go(tmp_path, epochs=3, evaluate_every=2, callbacks=[])
+    change = {"round": 4, "setting": "evaluate_every", "before": 1, "after": 2}
+    assert resumed.history.changes == [change]
+    again = go(tmp_path, epochs=4, evaluate_every=2, oracle=False)
+    without = {"round": 12, "setting": "oracle", "before": True, "after": False}
+    assert again.history.changes == [change, without]
+    assert json.loads((tmp_path / "summary.json").read_text())["changes"] == [change, without]
+    again.train(epochs=1, evaluate_every=1, oracle=False)
+    back = {"round": 16, "setting": "evaluate_every", "before": 2, "after": 1}
+    assert again.history.changes == [change, without, back]
+
+
+def test_a_change_survives_a_kill_before_the_next_checkpoint(begun: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(InterruptionError):
+            go(begun, epochs=2, evaluate_every=2, callbacks=[Interrupt(5)])
+    changes = go(begun, epochs=2, evaluate_every=2).history.changes
+    assert [change["round"] for change in changes] == [4]
+
+
+def test_other_groups_of_the_optimiser_are_named(begun: Path) -> None:
+    def halves(parameters: Any, other_rate: float, **options: float) -> SGD:
+        first, *rest = parameters
+        return SGD([{"params": [first]}, {"params": rest, "lr": other_rate}], **options)
+
+    with pytest.raises(CheckpointError, match=r"lr of agent 'b' is 0\.01, this one's \[0\.1, 0\.2"):
+        go(begun, **with_b(dimension=4, optimizer=lambda p: halves(p, 0.2, lr=0.1)))
+    same = {"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4}  # but in two groups, not in one
+    with pytest.raises(CheckpointError, match="agent 'b' has other weights there"):
+        go(begun, **with_b(dimension=4, optimizer=lambda p: halves(p, 0.01, **same)))
 
 
 def test_a_damaged_checkpoint(begun: Path) -> None:

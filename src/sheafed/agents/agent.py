@@ -30,6 +30,7 @@ from sheafed.agents.optimizers import (
     build_scheduler,
     check_period,
     default_optimizer,
+    hyperparameters,
 )
 from sheafed.agents.precision import (
     Precision,
@@ -190,6 +191,13 @@ class Agent:
             optimizer.load_state_dict(optimizer.state_dict())
         self.scheduler = build_scheduler(name, scheduler, self.optimizer, self.learns)
         self.scheduler_every = scheduler_every
+        self.hyperparameters = {
+            **hyperparameters(self.optimizer, self.scheduler),
+            **({} if self.scheduler is None else {"scheduler_every": scheduler_every}),
+            "max_grad_norm": max_grad_norm,
+            "precision": precision,
+        }
+        """What decides the agent's steps beside model, data and objective, at the beginning."""
         self.steps_per_epoch = 1
         self.reset_rng(seed=0)
 

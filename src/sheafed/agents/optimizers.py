@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -18,6 +18,8 @@ SchedulerPeriod = Literal["step", "epoch"]
 
 SHOWN = 3
 """How many parameters an error names."""
+IMPLEMENTATION = {"params", "param_names", "foreach", "fused", "capturable", "differentiable"}
+"""Entries of a group of parameters that do not change what an optimiser computes."""
 
 
 def default_optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -102,11 +104,44 @@ def build_scheduler(
     return scheduler
 
 
+def hyperparameters(optimizer: Optimizer, scheduler: LRScheduler | None) -> dict[str, Any]:
+    """Return the settings of an optimiser and a scheduler as JSON has them, by whose they are.
+
+    A setting that differs between groups of parameters is a list, with one value for each.
+
+    >>> found = hyperparameters(default_optimizer(nn.Linear(2, 2).parameters()), None)
+    >>> found["optimiser's lr"], found["optimiser's betas"]
+    (0.003, [0.9, 0.999])
+    """
+    found: dict[str, Any] = {}
+    groups = optimizer.param_groups
+    for key in dict.fromkeys(key for group in groups for key in group):
+        if key not in IMPLEMENTATION:
+            values = [_plain(group.get(key)) for group in groups]
+            same = all(value == values[0] for value in values)
+            found[f"optimiser's {key}"] = values[0] if same else values
+    if scheduler is not None:
+        state = scheduler.state_dict().items()
+        found |= {f"scheduler's {key}": _plain(value) for key, value in state}
+    return found
+
+
 def check_period(agent: str, period: str) -> None:
     if period not in get_args(SchedulerPeriod):
         raise InputError(
             f"agent {agent!r}: scheduler_every must be 'step' or 'epoch', got {period!r}"
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON would give it back; of what JSON does not know, the kind."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -89,9 +89,8 @@ def run_config(run: Path, device: str | None = None) -> Experiment:
         raise ConfigError(f"there is no run directory {run}")
     experiment = read_config(run)
     if experiment is None:
-        missing = "has no" if not (run / CONFIG).exists() else "was written by another version:"
         raise ConfigError(
-            f"{run} {missing} {CONFIG} to rebuild the agents from; load it in Python with "
+            f"{run} has no {CONFIG} to rebuild the agents from; load it in Python with "
             "sheafed.load(run, agents)"
         )
     if device is None:

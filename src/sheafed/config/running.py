@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from sheafed.atomic_io import check_output, make_directory, write_atomically
+from sheafed.atomic_io import check_output, write_atomically
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
 from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
@@ -19,6 +19,7 @@ from sheafed.errors import ConfigError, RunExistsError
 from sheafed.training import Callback, Cluster, Network, train
 from sheafed.training.allocator import keep_freed_memory
 from sheafed.training.process_group import SingleProcess
+from sheafed.training.run_settings import flatten
 from sheafed.training.torchrun import remember_cluster, was_begun_here
 
 LABEL_DISTRIBUTION = "label_distribution.png"
@@ -55,7 +56,7 @@ def run_experiment(
     check_output(out)
     federation = build_federation(experiment, here, allow_code=allow_code)
     if cluster is None or cluster.rank == 0:
-        _prepare_directory(experiment, federation, out, resume, cluster)
+        check_run_directory(experiment, out, resume)
     options = experiment.training
     return train(
         federation.agents,
@@ -66,7 +67,7 @@ def run_experiment(
         out=out,
         seed=experiment.seed,
         resume=resume,
-        callbacks=callbacks,
+        callbacks=[_DescribeRun(experiment, federation, out), *callbacks],
         progress=progress,
         rounds_per_epoch=options.rounds_per_epoch,
         evaluate_every=options.evaluate_every,
@@ -78,35 +79,50 @@ def run_experiment(
 
 def check_run_directory(experiment: Experiment, out: Path, resume: bool) -> None:
     """Raise if a run would overwrite another one, or resume one of another config."""
-    if not (out / CONFIG).exists():
-        return
-    if not resume:
+    if not resume and (out / CONFIG).exists():
         raise RunExistsError(f"{out} already holds a run; give --resume, or another --out")
     before = read_config(out)
-    # Training may be prolonged; what is trained must be the same.
-    if before is None or before.model_copy(update={"training": experiment.training}) != experiment:
+    if before is None:
+        return
+    # Of the training, some settings may change: the checkpoint tells which are others.
+    was, now = (
+        flatten(found.model_dump(mode="json", exclude={"training"}))
+        for found in (before, experiment)
+    )
+    if other := [key for key in {**was, **now} if was.get(key) != now.get(key)]:
         raise ConfigError(
-            f"{out} was run with another config; resume with the same, or choose another --out"
+            f"{out} was run with another config, in {', '.join(other)}; resume with the same, "
+            "or choose another --out"
         )
 
 
 def read_config(out: Path) -> Experiment | None:
-    """Return the experiment of a run directory; None if it has none that this version can read."""
+    """Return the experiment of a run directory; None if it has none."""
+    path = out / CONFIG
     try:
-        return Experiment.model_validate_json((out / CONFIG).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValidationError):
+        return Experiment.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
         return None
+    except ValidationError as problem:
+        raise ConfigError(
+            f"{path} cannot be used, it is damaged or was written by another version; without it "
+            "a run is resumed from its checkpoint alone, and loaded by sheafed.load(run, agents)"
+        ) from problem
 
 
-def _prepare_directory(
-    experiment: Experiment, federation: Federation, out: Path, resume: bool, cluster: Cluster | None
-) -> None:
-    check_run_directory(experiment, out, resume)
-    make_directory(out)
-    if cluster is not None:
-        # First, so that a restart recognises an incomplete directory as its own.
-        remember_cluster(out, cluster.placement)
-    write_atomically(out / CONFIG, experiment.model_dump_json(indent=2).encode())
-    if not (out / CHECKPOINT).exists():
-        counts = label_counts(federation.labels, federation.partition)
-        plot_label_distribution(counts, out / LABEL_DISTRIBUTION, agents=list(federation.partition))
+class _DescribeRun(Callback):
+    """Writes what is run, when nothing can refuse it any more."""
+
+    def __init__(self, experiment: Experiment, federation: Federation, out: Path) -> None:
+        self._experiment, self._federation, self._out = experiment, federation, out
+
+    def on_start(self, network: Network) -> None:
+        out, federation = self._out, self._federation
+        if isinstance(network.group, Cluster):
+            # First, so that a restart recognises an incomplete directory as its own.
+            remember_cluster(out, network.group.placement)
+        write_atomically(out / CONFIG, self._experiment.model_dump_json(indent=2).encode())
+        if not (out / CHECKPOINT).exists():
+            counts = label_counts(federation.labels, federation.partition)
+            names = list(federation.partition)
+            plot_label_distribution(counts, out / LABEL_DISTRIBUTION, agents=names)

@@ -31,6 +31,7 @@ from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
 from sheafed.training.process_group import SingleProcess
 from sheafed.training.round_loop import Trainer
+from sheafed.training.run_settings import run_conditions
 from sheafed.transport.zenoh.transport import ZenohTransport
 
 QUIET_SECONDS = 2.0
@@ -167,6 +168,7 @@ class PeerAgent:
         self.state = "training"
         if fresh:  # neighbours may still be waiting for theirs
             self.policy.first_deadline = self.timeouts.join
+        self.network.history.note_conditions(run_conditions(self.network, oracle=False))
         metrics = MetricsLog(self.out / METRICS)
         trainer = Trainer(
             self.network,

@@ -88,6 +88,7 @@ def read_run(directory: str | Path, label: str | None = None) -> RunDirectory:
     rounds = max(checkpoint.get("rounds", 0), records[-1].get("round", 0) if records else 0)
     if summary is not None and rounds <= summary.get("rounds", 0):
         _check_summary(path / SUMMARY, summary)
+        notes += _describe_changes(summary.get("changes", []))
         return RunDirectory(
             label,
             True,
@@ -100,6 +101,7 @@ def read_run(directory: str | Path, label: str | None = None) -> RunDirectory:
             tuple(notes),
         )
     notes.insert(0, "This run has not finished: metrics per edge are written at its end.")
+    notes += _describe_changes(checkpoint.get("changes", []))
     last = records[-1] if records else {}
     agents, edges = _network(checkpoint, last)
     summary = _partial_summary(config, checkpoint, last, ledger)
@@ -141,6 +143,15 @@ def _read_checkpoint(path: Path, notes: list[str]) -> Record:
     except CheckpointError as problem:
         notes.append(f"The ledger is not shown: {problem}")
         return {}
+
+
+def _describe_changes(changes: Sequence[Record]) -> list[str]:
+    """Return a sentence for each round in which the run was resumed with other settings."""
+    by_round: dict[int, list[str]] = {}
+    for change in changes:
+        words = f"{change['setting']} {change['after']}, before {change['before']}"
+        by_round.setdefault(change["round"], []).append(words)
+    return [f"From round {at} on: {'; '.join(found)}." for at, found in by_round.items()]
 
 
 def _ledger(checkpoint: Record, notes: list[str]) -> Ledger | None:

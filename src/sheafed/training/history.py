@@ -69,6 +69,10 @@ class RunHistory:
     """The metrics of which a smaller value is better."""
     whitenings: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """At the end: what `compare_whitenings` measured of a method that is aligned afterwards."""
+    conditions: dict[str, Any] = field(default_factory=dict)
+    """The settings of now that a resumed run may change, by name."""
+    changes: list[Record] = field(default_factory=list)
+    """Those of them that did change, with the round, and the values before and after."""
 
     @property
     def epoch(self) -> int:
@@ -106,6 +110,15 @@ class RunHistory:
                 "give at least as many"
             )
 
+    def note_conditions(self, now: Mapping[str, Any]) -> None:
+        """Take the settings from here on, and record those that are others than before."""
+        for setting, value in now.items():
+            before = self.conditions.get(setting, value)
+            if before != value:
+                change = {"setting": setting, "before": before, "after": value}
+                self.changes.append({"round": self.rounds, **change})
+        self.conditions = dict(now)
+
     def state(self, totals: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         """Return what a checkpoint keeps, with the logs since the last evaluation."""
         return {
@@ -113,6 +126,8 @@ class RunHistory:
             "seconds": self.seconds,
             "stopped": self.stopped,
             "metrics": self.records,
+            "conditions": self.conditions,
+            "changes": self.changes,
             "totals": {key: list(values) for key, values in totals.items()},
             "ledger": dict(self.ledger.state()),
         }
@@ -123,6 +138,7 @@ class RunHistory:
         self.seconds = state["seconds"]
         self.stopped = state["stopped"]
         self.records = state["metrics"]
+        self.conditions, self.changes = state["conditions"], state["changes"]
         self.ledger.restore(state["ledger"])
         totals: Totals = state["totals"]
         return totals

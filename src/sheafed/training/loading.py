@@ -195,6 +195,7 @@ class NetworkFile:
             rounds=rounds,
             stopped=self.state["stopped"],
             records=self.state["metrics"],
+            changes=self.state.get("changes", []),
         )
         metadata = {name: agent_metadata(node.agent, rank=0) for name, node in nodes.items()}
         differences = [self.difference(node.agent) for node in nodes.values()]

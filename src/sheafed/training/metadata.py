@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from torch import nn
 
@@ -30,6 +31,9 @@ class AgentMetadata:
     learning_rate: float | None
     """At the start of the training."""
     scheduler: str | None
+    hyperparameters: dict[str, Any]
+    """At the start too."""
+    device: str
     batch_size: int
     training_samples: int
     has_validation: bool
@@ -61,6 +65,8 @@ def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
         optimizer=type(agent.optimizer).__name__,
         learning_rate=_learning_rate(agent),
         scheduler=None if agent.scheduler is None else type(agent.scheduler).__name__,
+        hyperparameters=agent.hyperparameters,
+        device=str(agent.device),
         batch_size=agent.batch_size,
         training_samples=len(agent.data.train),
         has_validation=agent.data.validation is not None,

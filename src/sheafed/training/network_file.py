@@ -92,7 +92,8 @@ def check_latents(agent: Agent, pilots: PilotSet) -> Tensor:
 
 def _state(network: Network, agents: Mapping[str, Any]) -> dict[str, Any]:
     history = network.history.state({})
-    del history["seconds"], history["ledger"]  # equal runs write equal files
+    for key in ("seconds", "ledger", "conditions"):  # equal runs write equal files
+        del history[key]
     return {
         "kind": KIND,
         "identity": identity(network),

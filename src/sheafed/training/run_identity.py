@@ -28,6 +28,7 @@ def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
         "number of training samples": metadata.training_samples,
         "objective": metadata.objective,
         "scheduler": metadata.scheduler,
+        **metadata.hyperparameters,
         **({} if metadata.metric == ACCURACY.name else {"metric": metadata.metric}),
     }
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sheafed.options import TAGS
 from sheafed.training.metadata import AgentMetadata
 from sheafed.training.run_identity import describe
@@ -30,6 +32,20 @@ def run_settings(network: Network) -> Settings:
         "pilots": {"samples": network.pilots.total, "digest": network.pilots.digest()[:12]},
         "agents": {name: _agent_settings(known) for name, known in network.metadata.items()},
         "seed": network.history.seed,
+    }
+
+
+def run_conditions(network: Network, oracle: bool) -> Settings:
+    """Return the settings that may change when a run is resumed, by name.
+
+    All others decide what is trained, and are the identity of the run. With more epochs a run is
+    the one that it would have been with as many from the beginning.
+    """
+    return {
+        "evaluate_every": network.history.schedule.evaluate_every,
+        "oracle": oracle,
+        "threads": torch.get_num_threads(),
+        **{f"device of {name}": known.device for name, known in network.metadata.items()},
     }
 
 

@@ -16,6 +16,7 @@ from sheafed.training.post_hoc_maps import compare_whitenings
 from sheafed.training.process_group import ProcessGroup
 from sheafed.training.round_loop import Trainer
 from sheafed.training.run_checkpoint import save
+from sheafed.training.run_settings import run_conditions
 from sheafed.transport import Barrier
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run_to_end(
         oracle: also measure oracle accuracy.
         totals: the logs since the last evaluation, of a run that is resumed.
     """
+    network.history.note_conditions(run_conditions(network, oracle))
     observers: list[Callback] = []
     if network.group.rank == 0:
         log = [] if network.out is None else [MetricsLog(network.out / METRICS)]
@@ -64,8 +66,9 @@ def run_to_end(
 
 
 def check_new_directory(out: Path, group: ProcessGroup) -> None:
-    """Raise if a directory holds a run already."""
-    holds_run = any((out / name).exists() for name in (CHECKPOINT, METRICS, LAST))
+    """Raise if a directory holds a run already, more than the beginning of one."""
+    files = [out / name for name in (CHECKPOINT, METRICS, LAST)]
+    holds_run = any(file.exists() and file.stat().st_size > 0 for file in files)
     if any(group.gather(holds_run)):
         raise RunExistsError(
             f"{out} already holds a run; choose another directory, or go on with it by "

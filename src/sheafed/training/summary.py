@@ -65,6 +65,7 @@ def summarise(network: Network) -> Record:
         "method": network.method.label,
         "seed": history.seed,
         "settings": run_settings(network),
+        "changes": history.changes,
         "epochs": history.epoch,
         **({} if set(signs) == {ACCURACY.name} else {"metrics": _directions(signs)}),
         **latest.summary(),
