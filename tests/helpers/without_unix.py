@@ -103,9 +103,9 @@ def use(out: Path, config: str) -> dict[str, Any]:
 
     latents = torch.randn(60, 4)
     alignment = sheafed.align({"a": latents, "b": latents @ torch.randn(4, 5)})
-    agents = [agent("nul", 4), agent("b: c", 5)]
+    agents = [agent("a|b", 4), agent("b: c", 5)]
     network = sheafed.train(
-        agents, [("nul", "b: c")], sheafed.SheafFRL(), pilots(), epochs=1, out=out / "trained"
+        agents, [("a|b", "b: c")], sheafed.SheafFRL(), pilots(), epochs=1, out=out / "trained"
     )
     return {
         "modules": count,

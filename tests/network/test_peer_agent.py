@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 from sheafed.agents.objectives import PseudoLabels
+from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative, SheafFRL
@@ -346,6 +348,37 @@ def test_missing_neighbours_are_named_when_patience_ends(
     lonely = peer_agent(links, tmp_path, Timeouts(join=0.1))
     with pytest.raises(HandshakeError, match=r"got no hello from its neighbours \['bob'\]"):
         lonely.train()
+
+
+@pytest.mark.parametrize("patience", [600, -1], ids=["passing", "persistent"])
+def test_training_goes_on_while_a_checkpoint_cannot_be_written_for_some_time(
+    stage: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    patience: float,
+) -> None:
+    written: list[int] = []
+
+    def write(path: Path, content: bytes) -> None:
+        written.append(stage.ada.network.history.rounds)
+        if path.name == CHECKPOINT and written[-1] == ROUNDS:
+            raise OSError(24, "Too many open files")
+        write_atomically(path, content)
+
+    monkeypatch.setattr("sheafed.checkpointing.checkpoint.write_atomically", write)
+    monkeypatch.setattr("sheafed.network.peer_agent.SAVE_PATIENCE", patience)
+    going = stage.start()
+    stage.bob.speak(*range(TOTAL))
+    if patience < 0:
+        with pytest.raises(CheckpointError, match="Too many open files"):
+            going.result(30)
+        assert stage.ada.state == "failed"
+    else:
+        assert going.result(30).history.rounds == TOTAL
+        assert load_checkpoint(tmp_path / "ada" / CHECKPOINT)["rounds"] == TOTAL
+        assert any("ada trains on although it cannot write" in text for text in caplog.messages)
+    assert {0, ROUNDS} <= set(written)
 
 
 def test_stopped_after_a_whole_round_and_resumed_from_there(

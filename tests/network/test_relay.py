@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sheafed.transport import encode
-from sheafed.transport.zenoh import ZenohTransport, credentials_in, open_relay
+from sheafed.transport.zenoh import Relay, ZenohTransport, credentials_in
 from sheafed.transport.zenoh.transport import MESSAGES
 from tests.helpers.intruders import intruder, publish
 from tests.helpers.messages import message
@@ -38,7 +38,7 @@ def test_a_relay_forwards_between_agents_and_checks_their_names(
     caplog.set_level(logging.ERROR)
     endpoint, direct = free_endpoint(), free_endpoint()
     own = {name: credentials_in(certificates, name) for name in ("a", "b", "c", "d", "relay")}
-    relay = open_relay("abc", credentials=own["relay"], listen=[endpoint])
+    relay = Relay("abc", credentials=own["relay"], listen=[endpoint])
     relayed = {"connect": [endpoint], "relays": ["relay"]}
     links = {
         "a": ("b", relayed),
@@ -74,7 +74,7 @@ def test_a_relay_forwards_between_agents_and_checks_their_names(
         if b_listens:
             assert delivers(peers, "b", "d", 4)
             assert delivers(peers, "d", "b", 4)
-        relay = open_relay("abc", credentials=own["relay"], listen=[endpoint])
+        relay = Relay("abc", credentials=own["relay"], listen=[endpoint])
         await_that(lambda: "a" in peers["b"].present and "b" in peers["a"].present)
         assert delivers(peers, "a", "b", 5)
 

@@ -22,7 +22,8 @@ from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.log_limits import output_into
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.training.epochs import warn_if_unequal
-from sheafed.transport.zenoh import Credentials, ZenohTransport, open_relay
+from sheafed.transport.zenoh import Credentials, Relay, ZenohTransport
+from sheafed.transport.zenoh.guard_process import raised_limit
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
 
 Cert = Annotated[
@@ -38,6 +39,9 @@ Overrides = Annotated[
 Log = Annotated[
     Path | None,
     typer.Option(help="file for all output; at 10 MiB it is moved to FILE.1 and begun anew"),
+]
+Guarded = Annotated[
+    bool, typer.Option(help="a process in front of the listeners that keeps strangers away")
 ]
 MaxMessage = Annotated[int, typer.Option(help="largest accepted message, in MiB")]
 
@@ -77,9 +81,11 @@ def agent(
     seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
     allow_code: AllowCode = None,
     log: Log = None,
+    guard: Guarded = True,
 ) -> None:
     """Run one agent, which trains with those of its neighbours that are reachable."""
     zenoh = import_zenoh()
+    raised_limit()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     with (
         _output(log),
@@ -109,6 +115,7 @@ def agent(
                 limit=max_message << 20,
                 staleness=staleness,
                 lease=lease,
+                guard=guard,
             )
         ) as transport:
             peer = PeerAgent(
@@ -139,24 +146,29 @@ def relay(
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
     log: Log = None,
+    guard: Guarded = True,
 ) -> None:
     """Forward messages between agents that only connect to others; TLS ends at the relay."""
+    raised_limit()
     import_zenoh().init_log_from_env_or(LOG_LEVEL)
     names = read_experiment(config, overrides or [], None).model.agent_names()
-    session = open_relay(
-        names,
-        credentials=Credentials(cert, key, ca),
-        listen=listen,
-        network=network,
-        limit=max_message << 20,
-    )
     ended = Event()
-    try:
-        with _output(log), GracefulShutdown(ended.set):
-            print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
-            ended.wait()
-    finally:
-        session.close()  # type: ignore[no-untyped-call]
+    with (
+        _output(log),
+        closing(
+            Relay(
+                names,
+                credentials=Credentials(cert, key, ca),
+                listen=listen,
+                network=network,
+                limit=max_message << 20,
+                guard=guard,
+            )
+        ),
+        GracefulShutdown(ended.set),
+    ):
+        print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
+        ended.wait()
 
 
 def certs(

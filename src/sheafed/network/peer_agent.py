@@ -16,7 +16,7 @@ import networkx as nx
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS, SUMMARY
-from sheafed.errors import HandshakeError, RunExistsError
+from sheafed.errors import CheckpointError, HandshakeError, RunExistsError
 from sheafed.methods.handshake import finish_handshake
 from sheafed.methods.node import Method, Node
 from sheafed.network.deadline_policy import DeadlinePolicy, Timeouts
@@ -34,6 +34,8 @@ from sheafed.training.round_loop import Trainer
 from sheafed.training.run_settings import run_conditions
 from sheafed.transport.zenoh.transport import ZenohTransport
 
+SAVE_PATIENCE = 600.0
+"""Seconds for which an agent trains on while no checkpoint can be written."""
 QUIET_SECONDS = 2.0
 """An agent that returns has met all present neighbours if no other has appeared for so long."""
 
@@ -68,6 +70,8 @@ class PeerAgent:
     ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.state: State = "waiting"
+        self._unsaved: Totals | None = None
+        self._unsaved_since = 0.0
         schedule = Schedule(epochs, node.context.rounds_per_epoch, evaluate_every, checkpoint_every)
         self.network = Network(
             nodes={node.name: node},
@@ -133,6 +137,7 @@ class PeerAgent:
             rejected=dict(self._hood.transport.rejected + Counter(self.node.rejected)),
             unknown_peers=dict(self._hood.transport.unknown_peers),
             refused=dict(self._hood.refused),
+            failed_connections=dict(self._hood.transport.failed_connections),
         )
 
     def _join(self, fresh: bool) -> None:
@@ -180,6 +185,8 @@ class PeerAgent:
         )
         with Started([metrics], self.network):
             trainer.run()
+        if self._unsaved is not None:  # the last attempt, before the agent was told to stop
+            self._save(self._unsaved)
         if not self.policy.stopping:
             self._wait_for_final_evaluations()
         save_checkpoint(self.out / LAST, self.node.agent.weights())
@@ -187,7 +194,21 @@ class PeerAgent:
         write_atomically(self.out / SUMMARY, json.dumps(summary, indent=2).encode())
 
     def _save(self, totals: Totals) -> None:
-        save(self.out / CHECKPOINT, self.network, self.policy, totals)
+        """Write a checkpoint; training goes on for some time if the system does not let it."""
+        history, now = self.network.history, time.monotonic()
+        try:
+            save(self.out / CHECKPOINT, self.network, self.policy, totals)
+        except CheckpointError as problem:
+            if self._unsaved is None:
+                self._unsaved_since = now
+            self._unsaved = totals
+            last = history.rounds in (0, history.schedule.total) or self.policy.stopping
+            persists = now - self._unsaved_since > SAVE_PATIENCE
+            if last or persists or not isinstance(problem.__cause__, OSError):
+                raise
+            logger.error("%s trains on although it %s", self.node.name, problem)
+        else:
+            self._unsaved = None
 
     def _wait_for_final_evaluations(self) -> None:
         """Stay until the neighbours have evaluated with this agent."""

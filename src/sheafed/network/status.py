@@ -48,6 +48,8 @@ class Status:
     """Neighbours whose handshake failed, with the reason."""
     unknown_peers: dict[str, int] = field(default_factory=dict)
     """Links whose certificate is of the authority but names no neighbour, by common name."""
+    failed_connections: dict[str, int] = field(default_factory=dict)
+    """Connections to this agent that came to nothing, by address, of those with the most."""
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)
 

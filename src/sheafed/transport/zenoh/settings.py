@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sheafed.errors import MissingDependencyError, NetworkError
 from sheafed.transport.zenoh.credentials import Credentials
+from sheafed.transport.zenoh.guard import Guard
 
 if TYPE_CHECKING:
     import zenoh
@@ -31,7 +32,8 @@ def import_zenoh() -> ModuleType:
     return zenoh
 
 
-def open_session(settings: Mapping[str, Any]) -> zenoh.Session:
+def open_session(settings: Mapping[str, Any], guard: Guard | None = None) -> zenoh.Session:
+    """Open a session and, once it listens, the guard in front of it."""
     module = import_zenoh()
     try:
         session: zenoh.Session = module.open(module.Config.from_json5(json.dumps(settings)))
@@ -41,6 +43,12 @@ def open_session(settings: Mapping[str, Any]) -> zenoh.Session:
             f"cannot join the network, listening on {listen or 'nothing'}: {problem}; check the "
             "addresses and the certificate files"
         ) from problem
+    try:
+        if guard is not None:
+            guard.start()
+    except NetworkError:
+        session.close()  # type: ignore[no-untyped-call]
+        raise
     return session
 
 

@@ -17,6 +17,7 @@ from sheafed.transport.mailbox import Mailbox
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.access_control import ALIVE, ANY, agent_access, key
 from sheafed.transport.zenoh.credentials import Credentials
+from sheafed.transport.zenoh.guard import LINKS_PER_PEER, SPARE_LINKS, Guard
 from sheafed.transport.zenoh.outbox import Outbox
 from sheafed.transport.zenoh.settings import import_zenoh, open_session, session_settings
 
@@ -52,6 +53,8 @@ class ZenohTransport:
         staleness: rounds for which a late message is kept for `receive_stale`.
         lease: seconds of silence after which a neighbour counts as absent.
         ledger: one to continue; a new one by default.
+        guard: whether a process of its own keeps strangers from the listeners; without it, anybody
+            who can connect can keep neighbours out. Zenoh then listens itself.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class ZenohTransport:
         staleness: int = 0,
         lease: float = 5.0,
         ledger: Ledger | None = None,
+        guard: bool = True,
     ) -> None:
         self._zenoh = import_zenoh()
         from sheafed.transport.zenoh.certificates import check_common_name  # needs cryptography
@@ -93,16 +97,19 @@ class ZenohTransport:
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
         self._known_peers = {*self.neighbours, *relays}
+        max_links = LINKS_PER_PEER * len(self._known_peers) + SPARE_LINKS
+        self._guard = Guard(name, listen, max_links) if guard and listen else None
         self._session = open_session(
             session_settings(
                 "client" if relays and not listen else "peer",
-                listen=listen,
+                listen=listen if self._guard is None else self._guard.endpoints,
                 connect=connect,
                 credentials=credentials,
                 access=agent_access(network, name, self.neighbours, relays),
                 limit=limit,
                 lease=lease,
-            )
+            ),
+            self._guard,
         )
         self._outbox = Outbox(self.neighbours, self._put, capacity, self._count_unsent)
         # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
@@ -120,6 +127,11 @@ class ZenohTransport:
     @property
     def rejected(self) -> Counter[str]:
         return Counter(self._mailbox.rejected)
+
+    @property
+    def failed_connections(self) -> Counter[str]:
+        """Connections to this agent that came to nothing, by address, of those with the most."""
+        return Counter() if self._guard is None else Counter(self._guard.failed)
 
     @property
     def present(self) -> frozenset[str]:
@@ -200,6 +212,8 @@ class ZenohTransport:
         self._closed = True
         self._outbox.close()
         self._session.close()  # type: ignore[no-untyped-call]
+        if self._guard is not None:
+            self._guard.close()
         self._mailbox.clear()
 
     def deliver(self, sender: str, channel: str, payload: zenoh.ZBytes | bytes) -> None:
