@@ -8,10 +8,12 @@ import pytest
 from sheafed.atomic_io import (
     UNFINISHED,
     file_name,
+    make_directory,
     write_atomically,
     write_privately,
     written_atomically,
 )
+from sheafed.errors import OutputError
 
 
 def fail(*_: object) -> None:
@@ -92,6 +94,48 @@ def test_a_private_file_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(FileExistsError, match="secret exists already"):
         write_privately(path, b"44")
     assert path.read_bytes() == b"43"
+
+
+def test_a_private_file_replaces_one_that_others_could_read(tmp_path: Path) -> None:
+    path, left = tmp_path / "state", tmp_path / f"state{UNFINISHED}"
+    for old in (path, left):
+        old.write_bytes(b"old")
+        old.chmod(0o644)
+    write_atomically(path, b"new", private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_private_directory_is_closed_and_those_above_are_not(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        make_directory(tmp_path / "runs" / "mine", private=True)
+        make_directory(tmp_path / "figures")
+    finally:
+        os.umask(before)
+    modes = [
+        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("runs", "runs/mine", "figures")
+    ]
+    assert modes == [0o755, 0o700, 0o755]
+
+
+def test_what_cannot_be_written_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "none" / "state"
+    with pytest.raises(OutputError, match=r"cannot write .*none.state: No such file.*; make room"):
+        write_atomically(missing, b"new")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(
+        OutputError, match=r"cannot write .*state: No space left on device"
+    ) as found:
+        write_atomically(tmp_path / "state", b"new")
+    assert found.value.strerror == "No space left on device"
+    with (
+        pytest.raises(OutputError, match=r"cannot write .*parts: No space"),
+        written_atomically(tmp_path / "parts") as file,
+    ):
+        file.write(b"new")
 
 
 def test_a_file_written_in_parts_replaces_the_old_one_at_the_end(tmp_path: Path) -> None:

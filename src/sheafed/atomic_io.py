@@ -2,14 +2,16 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from sheafed.errors import OutputError
 
 UNFINISHED = ".unfinished"
+PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
+"""For this user alone; on Windows, those of the directory above hold."""
 RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\.|$)", re.IGNORECASE)
 """Names of devices, which Windows does not take for files, with any ending."""
 UNSAFE = re.compile(r'[%<>:"/\\|?*\x00-\x1f]|[. ]$')
@@ -34,33 +36,44 @@ def check_output(directory: Path) -> None:
         raise _output_error(directory, f"no permission to write into {there}")
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory that is to be written, with its parents, unless it is there."""
+def make_directory(directory: Path, *, private: bool = False) -> None:
+    """Make a directory that is to be written, with its parents, unless it is there.
+
+    A private one, but not its parents, is closed to other users.
+    """
     check_output(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise _output_error(directory, problem.strerror or str(problem)) from problem
+    with naming_output(directory):
+        directory.mkdir(PRIVATE_DIRECTORY if private else 0o777, parents=True, exist_ok=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace the content of `path` atomically and durably: a crash leaves the old or the new one.
 
     The content is first written next to `path` under one fixed name, so that killed writers leave
-    at most one such file, which the next writer overwrites. A path has one writer at a time.
+    at most one such file, which the next writer overwrites. A path has one writer at a time. No
+    other user can read a private file, at any moment.
     """
-    _write(path, content, "wb")
+    unfinished = _unfinished(path)
+    mode = PRIVATE_FILE if private else 0o666
+    with naming_output(path):
+        unfinished.unlink(missing_ok=True)  # left by a killed writer, perhaps readable
+        try:
+            with open(unfinished, "xb", opener=lambda name, how: os.open(name, how, mode)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except OSError:
+            unfinished.unlink(missing_ok=True)  # on a full disk it would take the space of the next
+            raise
+        _sync_directory(path.parent)
 
 
 def write_privately(path: Path, content: bytes) -> None:
-    """Write a new file of mode 0600, which no other user can read at any moment.
-
-    A crash leaves the whole file or none. An existing file is not replaced.
-    """
+    """Write a new private file; an existing one is not replaced."""
     if path.exists():
         raise FileExistsError(f"{path} exists already")
-    _unfinished(path).unlink(missing_ok=True)  # left by a killed writer, perhaps readable
-    _write(path, content, "xb", lambda name, flags: os.open(name, flags, 0o600))
+    write_atomically(path, content, private=True)
 
 
 @contextmanager
@@ -70,16 +83,31 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     If the writer fails, the old content stays.
     """
     unfinished = _unfinished(path)
+    with naming_output(path):
+        try:
+            with open(unfinished, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        _sync_directory(path.parent)
+
+
+@contextmanager
+def naming_output(path: Path) -> Iterator[None]:
+    """Say which file or directory could not be written, and why, in place of the system's error."""
     try:
-        with open(unfinished, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
+        yield
+    except OutputError:
         raise
-    _sync_directory(path.parent)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        error = OutputError(f"cannot write {path}: {reason}; make room, or choose another place")
+        error.strerror = reason  # for those that say it in their own words
+        raise error from problem
 
 
 def _output_error(directory: Path, reason: str) -> OutputError:
@@ -92,25 +120,6 @@ def _percent(character: str) -> str:
 
 def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
-
-
-def _write(
-    path: Path,
-    content: bytes,
-    mode: Literal["wb", "xb"],
-    opener: Callable[[str, int], int] | None = None,
-) -> None:
-    unfinished = _unfinished(path)
-    try:
-        with open(unfinished, mode, opener=opener) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)  # on a full disk it would take the space of the next
-        raise
-    _sync_directory(path.parent)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -112,6 +112,10 @@ class RunExistsError(SheafedError):
     """A directory already holds a run, which must not be overwritten."""
 
 
+class RunInUseError(SheafedError):
+    """Another process or thread writes into a run directory."""
+
+
 class MissingDependencyError(SheafedError, ImportError):
     """An optional dependency is not installed."""
 
@@ -210,6 +214,10 @@ class UncheckedEncoderWarning(SheafedWarning):
 
 class UndeterminedMapWarning(SheafedWarning):
     """The pilots do not determine a map; on a subspace it is an arbitrary choice."""
+
+
+class NoLockWarning(SheafedWarning):
+    """A file system knows no locks; nothing keeps a second process from writing to the same run."""
 
 
 class InputCastWarning(SheafedWarning):

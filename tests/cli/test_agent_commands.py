@@ -1,7 +1,10 @@
 import signal
+import stat
 import sys
 
 import pytest
+
+from tests.helpers.lock_holder import used_by_another
 
 FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
 
@@ -67,3 +70,18 @@ def test_up_does_not_overwrite_a_directory(run, tmp_path):
     code, _, complaint = run("network", "up", "digits", "--out", "r")
     assert code == 2
     assert "--resume" in complaint
+
+
+def test_a_second_agent_or_network_in_a_directory_is_refused_before_it_has_a_secret(run, tmp_path):
+    assert run("certs", "c", "ada")[0] == 0
+    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "c/authority.pem"]
+    with used_by_another(tmp_path / "r"):
+        for command in (
+            ["agent", "digits", "--name", "ada", "--out", "r", "--resume", *own],
+            ["network", "up", "digits", "--out", "r", "--resume"],
+        ):
+            code, _, complaint = run(*command)
+            assert (code, complaint.count("\n")) == (2, 1)
+            assert "r is in use: another process or thread writes into it" in complaint
+    assert [path.name for path in (tmp_path / "r").iterdir()] == [".lock"]
+    assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o700

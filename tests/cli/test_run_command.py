@@ -154,4 +154,4 @@ def test_a_file_that_a_command_cannot_write_is_one_line(run, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, errors = run("new", "file/mine")
     assert (code, errors.count("\n")) == (2, 1)
-    assert errors.startswith("error: file/mine")
+    assert errors.startswith("error: cannot write file/mine.toml: Not a directory")

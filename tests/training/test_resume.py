@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import stat
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -249,7 +250,7 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_run_without_a_record_can_be_begun_anew(tmp_path: Path) -> None:
     with pytest.raises(InterruptionError):
         start("alone", tmp_path, epochs=1, callbacks=[Interrupt(1)])
-    assert sorted(contents(tmp_path)) == ["metrics.jsonl"]
+    assert sorted(contents(tmp_path)) == [".lock", "metrics.jsonl"]
     assert start("alone", tmp_path, epochs=1).history.rounds == 5
 
 
@@ -458,6 +459,17 @@ def test_a_method_without_a_repr_can_be_resumed(tmp_path: Path) -> None:
     assert go(tmp_path, method=kept, epochs=2).history.rounds == 8
     with pytest.raises(CheckpointError, match="'Anonymous'"):
         go(tmp_path, method=NonCooperative())
+
+
+def test_a_run_is_closed_to_other_users(tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir(mode=0o755)
+    for out in (tmp_path / "new", open_to_all):
+        start("strict", out, epochs=1)
+        for name in ("checkpoint", "last", "best"):
+            assert stat.S_IMODE((out / f"{name}.safetensors").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o755
 
 
 def test_a_checkpoint_holds_everything(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.checkpointing.state_tree import flatten, unflatten
 from sheafed.errors import CheckpointError
 
@@ -28,13 +28,14 @@ _NO_DIGEST = b"0" * 64
 def save_checkpoint(path: str | Path, tree: Mapping[str, object]) -> None:
     """Write a nested state (see `flatten`) to `path`, atomically; equal states give equal bytes.
 
-    A crash at any moment leaves the earlier checkpoint or this one. Directories are made.
+    A crash at any moment leaves the earlier checkpoint or this one. The file, which may hold secret
+    maps, is for this user alone, and so is its directory if that is made.
     """
     path = Path(path)
     content = _seal(_encode(tree))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        make_directory(path.parent, private=True)
+        write_atomically(path, content, private=True)
     except OSError as problem:
         raise CheckpointError(
             f"cannot write the checkpoint {path}, {len(content)} bytes ({problem.strerror}); an "

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import sys
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 from reprlib import repr as short
 from threading import Event
@@ -22,6 +22,7 @@ from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.log_limits import output_into
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.training.epochs import warn_if_unequal
+from sheafed.training.run_lock import run_lock
 from sheafed.transport.zenoh import Credentials, Relay, ZenohTransport
 from sheafed.transport.zenoh.guard_process import raised_limit
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
@@ -90,6 +91,7 @@ def agent(
     with (
         _output(log),
         GracefulShutdown(sys.exit) as shutdown,  # as long as there is nothing to save
+        ExitStack() as held,
     ):
         experiment = read_experiment(config, overrides or [], seed)
         timeouts = Timeouts(
@@ -99,6 +101,7 @@ def agent(
         federation = build_federation(experiment, only=[name], allow_code=allow_code or [])
         warn_if_unequal(federation.steps_per_pass)
         credentials = Credentials(cert, key, ca)
+        held.enter_context(run_lock(out))  # before there is a secret, and a link to anyone
         node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop
         zenoh.init_log_from_env_or(LOG_LEVEL)
@@ -194,7 +197,6 @@ def _secret(out: Path) -> int:
     """Return the secret seed of this agent, the same after a restart."""
     path = out / "secret"
     if not path.exists():
-        out.mkdir(parents=True, exist_ok=True)
         write_privately(path, str(secrets.randbits(63)).encode())
     content = path.read_text(encoding="utf-8")
     if not content.isdecimal():

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import check_output, write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.cli.allow_code import AllowCode, allow_code_words
 from sheafed.config.federation import build_federation
@@ -20,6 +20,7 @@ from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, KILLED, LOG, LocalLauncher
 from sheafed.network.peer_summary import gather
 from sheafed.network.status import liveness, read_statuses
+from sheafed.training.run_lock import run_lock
 from sheafed.transport.zenoh.settings import import_zenoh
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
@@ -49,16 +50,19 @@ def up(
     from sheafed.transport.zenoh.certificates import make_certificates
 
     experiment = read_experiment(config, overrides or [], seed)
+    check_output(out)
     if out.exists() and any(out.iterdir()) and not resume:
         raise RunExistsError(f"{out} is not empty; pass --resume, or another --out")
     graph = build_federation(experiment, only=[], allow_code=allow_code or []).graph
-    if not (out / CERTIFICATES).exists():
-        make_certificates(out / CERTIFICATES, sorted(graph))
+    with run_lock(out):
+        if not (out / CERTIFICATES).exists():
+            make_certificates(out / CERTIFICATES, sorted(graph))
     options = ["--deadline", str(deadline), "--staleness", str(staleness)]
     options += [part for override in overrides or [] for part in ("--set", override)]
     options += [] if seed is None else ["--seed", str(seed)]
     options += allow_code_words(allow_code)
     with (
+        run_lock(out),
         GracefulShutdown(_interrupt) as shutdown,
         LocalLauncher(config, graph, out, options, grace) as launcher,
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from sheafed.atomic_io import check_output, write_atomically
+from sheafed.atomic_io import check_output, naming_output, write_atomically
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
 from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
@@ -124,5 +124,6 @@ class _DescribeRun(Callback):
         write_atomically(out / CONFIG, self._experiment.model_dump_json(indent=2).encode())
         if not (out / CHECKPOINT).exists():
             counts = label_counts(federation.labels, federation.partition)
-            names = list(federation.partition)
-            plot_label_distribution(counts, out / LABEL_DISTRIBUTION, agents=names)
+            path = out / LABEL_DISTRIBUTION
+            with naming_output(path):
+                plot_label_distribution(counts, path, agents=list(federation.partition))

@@ -14,7 +14,7 @@ from typing import Any
 
 import networkx as nx
 
-from sheafed.atomic_io import file_name
+from sheafed.atomic_io import file_name, make_directory
 from sheafed.network.graceful_shutdown import signals_blocked
 from sheafed.network.status import Status, read_statuses
 from sheafed.transport.zenoh import credentials_in
@@ -63,7 +63,7 @@ class LocalLauncher:
         """Start some agents, all by default; an agent with a checkpoint continues from it."""
         for name in names or self.commands:
             log = self.log(name)
-            log.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(log.parent, private=True)
             self.processes[name] = self._spawn(self.commands[name], log)
 
     def log(self, name: str) -> Path:

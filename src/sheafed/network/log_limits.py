@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
+from sheafed.atomic_io import make_directory
+
 MAX_LINE = 500
 """Characters of a line; the rest is left out."""
 MAX_LINES, PERIOD_SECONDS = 100, 60.0
@@ -74,7 +76,7 @@ def output_into(path: Path, limit: int = MAX_FILE_BYTES) -> Iterator[None]:
     A file that has become too large is copied to `NAME.1`, which is replaced, and emptied: it is
     not renamed, because all writers of the process keep it open.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent, private=True)
     sys.stdout.flush()
     sys.stderr.flush()
     with path.open("ab") as file:

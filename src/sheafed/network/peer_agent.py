@@ -31,6 +31,7 @@ from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
 from sheafed.training.process_group import SingleProcess
 from sheafed.training.round_loop import Trainer
+from sheafed.training.run_lock import run_lock
 from sheafed.training.run_settings import run_conditions
 from sheafed.transport.zenoh.transport import ZenohTransport
 
@@ -93,12 +94,15 @@ class PeerAgent:
 
     def train(self, resume: bool = False) -> Network:
         """Train to the end, or until `stop`."""
+        with run_lock(self.out):
+            return self._run(resume)
+
+    def _run(self, resume: bool) -> Network:
         history, checkpoint = self.network.history, self.out / CHECKPOINT
         if checkpoint.exists() and not resume:
             raise RunExistsError(
                 f"{self.out} already holds a run; give resume, or choose another directory"
             )
-        self.out.mkdir(parents=True, exist_ok=True)
         fresh = not checkpoint.exists()
         with (
             limited_logs(),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import naming_output, write_atomically
 from sheafed.reproduction.plan import AccuracyPlan, Curve, Point
 
 if TYPE_CHECKING:
@@ -58,8 +58,10 @@ def write_files(out: Path, name: str, figure: Figure, csv: str, markdown: str, t
 
 def save_figure(figure: Figure, out: Path, name: str) -> None:
     """Write a figure as PNG and PDF; equal figures have equal bytes."""
-    figure.savefig(out / f"{name}.png", dpi=160)
-    figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
+    with naming_output(out / f"{name}.png"):
+        figure.savefig(out / f"{name}.png", dpi=160)
+    with naming_output(out / f"{name}.pdf"):
+        figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
 
 
 def _line(

@@ -12,20 +12,20 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from sheafed.atomic_io import write_atomically
-from sheafed.checkpointing.run_directory import CONFIG
+from sheafed.atomic_io import make_directory, write_atomically
+from sheafed.checkpointing.run_directory import CONFIG, LOCK
 from sheafed.config.experiment import Experiment
 from sheafed.config.reading import read_experiment
 from sheafed.config.running import read_config
 from sheafed.errors import ConfigError, SweepError
-from sheafed.file_locks import INHERITED, try_lock
+from sheafed.file_locks import INHERITED, open_locked
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
 
 if sys.platform == "linux":
     import resource
 
-LOCK, FAILURE = ".lock", "failure.txt"
+FAILURE = "failure.txt"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -67,14 +67,14 @@ class Runner:
         self._progress = _Progress(0)
 
     def __enter__(self) -> Runner:
-        self.out.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.out / LOCK, os.O_RDWR | os.O_CREAT)
-        if not try_lock(self._lock):
-            os.close(self._lock)
+        make_directory(self.out, private=True)
+        lock = open_locked(self.out / LOCK)
+        if lock is None:
             raise SweepError(
                 f"{self.out} is in use by another command, or by runs that one left behind; "
                 "wait for them to end, or choose another --out"
             )
+        self._lock = lock
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +120,7 @@ class Runner:
     def _run(self, trial: Trial) -> bool:
         """Run a trial, from its checkpoint if it has one; return whether it finished."""
         directory = self.out / trial.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, private=True)
         command = [sys.executable, "-P", "-m", "sheafed", "run", self.config, "--resume"]
         command += ["--out", str(directory)]
         for override in (*self.overrides, *trial.overrides):

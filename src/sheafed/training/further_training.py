@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sheafed.errors import InputError
 from sheafed.training.callbacks import Callback
+from sheafed.training.run_lock import run_lock
 from sheafed.training.run_to_end import check_counts, check_new_directory, run_to_end
 from sheafed.transport import Barrier, LocalTransport
 
@@ -37,17 +38,18 @@ def train_on(
         )
     for name in network.nodes:
         network.pilots.of(name)  # raises if the network was loaded without pilots
-    if out is not None:
-        check_new_directory(Path(out), network.group)
-        network.out = Path(out)
-    history = network.history
-    history.schedule = replace(
-        history.schedule,
-        epochs=history.epoch + epochs,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every,
-    )
-    history.stopped = False
-    transport = LocalTransport(list(network.nodes), ledger=history.ledger)
-    barrier = Barrier(transport, network.new_transport)
-    run_to_end(network, barrier, callbacks=callbacks, progress=progress, oracle=oracle)
+    with run_lock(network.out if out is None else Path(out)):
+        if out is not None:
+            check_new_directory(Path(out), network.group)
+            network.out = Path(out)
+        history = network.history
+        history.schedule = replace(
+            history.schedule,
+            epochs=history.epoch + epochs,
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+        )
+        history.stopped = False
+        transport = LocalTransport(list(network.nodes), ledger=history.ledger)
+        barrier = Barrier(transport, network.new_transport)
+        run_to_end(network, barrier, callbacks=callbacks, progress=progress, oracle=oracle)

@@ -34,6 +34,7 @@ from sheafed.training.network_file import write_results
 from sheafed.training.other_data import judged_on
 from sheafed.training.overview import network_as_html, network_as_text
 from sheafed.training.process_group import ProcessGroup
+from sheafed.training.run_lock import run_lock
 from sheafed.training.run_to_end import check_new_directory
 from sheafed.transport import Barrier, Transport, WaitPolicy
 
@@ -262,8 +263,9 @@ class Network:
                 "of another latent size has joined; train all agents together, or with "
                 "privacy='strict', which has one protocol for both"
             )
-        check_new_directory(Path(out), self.group)
-        write_results(self, Path(out))
+        with run_lock(Path(out)):
+            check_new_directory(Path(out), self.group)
+            write_results(self, Path(out))
 
     def join(
         self,
@@ -293,9 +295,10 @@ class Network:
                 if the agent had not come; `"training"`, all train together.
             oracle: also measure oracle accuracy.
         """
-        membership.join(
-            self, agent, neighbours, pilots=pilots, epochs=epochs, others=others, oracle=oracle
-        )
+        with run_lock(self.out):
+            membership.join(
+                self, agent, neighbours, pilots=pilots, epochs=epochs, others=others, oracle=oracle
+            )
 
     def leave(self, name: str) -> Agent:
         """Remove an agent after training, and return it.
@@ -303,7 +306,8 @@ class Network:
         The others keep their maps. A `DisconnectedWarning` names the parts into which the network
         falls, if it does.
         """
-        return membership.leave(self, name)
+        with run_lock(self.out):
+            return membership.leave(self, name)
 
     def plot(self) -> Figure:
         """Return a matplotlib figure; see `RunHistory.plot`."""

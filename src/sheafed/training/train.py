@@ -10,7 +10,6 @@ import networkx as nx
 
 from sheafed import graphs
 from sheafed.agents.agent import Agent
-from sheafed.atomic_io import make_directory
 from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import InputError
 from sheafed.methods.build_node import build_node
@@ -34,6 +33,7 @@ from sheafed.training.live_network import Network
 from sheafed.training.metadata import AgentMetadata, gather_metadata
 from sheafed.training.process_group import ProcessGroup, SingleProcess
 from sheafed.training.run_checkpoint import restore
+from sheafed.training.run_lock import run_lock
 from sheafed.training.run_to_end import check_counts, check_new_directory, run_to_end
 from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, Transport
@@ -114,13 +114,12 @@ def train(
     network, barrier = _prepare(
         by_name, metadata, graph, method, pilots, seed, schedule, group, transport
     )
-    totals: Totals = {}
-    if out is not None:
-        network.out = Path(out)
-        totals = _open_directory(network, network.out, resume)
-    run_to_end(
-        network, barrier, callbacks=callbacks, progress=progress, oracle=oracle, totals=totals
-    )
+    network.out = None if out is None else Path(out)
+    with run_lock(network.out, group):
+        totals = _open_directory(network, resume)
+        run_to_end(
+            network, barrier, callbacks=callbacks, progress=progress, oracle=oracle, totals=totals
+        )
     return network
 
 
@@ -162,12 +161,13 @@ def _prepare(
     return network, barrier
 
 
-def _open_directory(network: Network, out: Path, resume: bool) -> Totals:
-    """Restore the run of a directory, or check that there is none."""
-    make_directory(out)
+def _open_directory(network: Network, resume: bool) -> Totals:
+    """Restore the run of the directory, if there is one, or check that it holds none."""
+    if network.out is None:
+        return {}
     if resume:
-        totals = restore(network, out)
+        totals = restore(network, network.out)
         network.history.check_length()
         return totals
-    check_new_directory(out, network.group)
+    check_new_directory(network.out, network.group)
     return {}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.checkpointing.run_directory import TRACKING
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
@@ -72,7 +72,7 @@ class ExperimentTracker(Callback):
         if self._path is not None:
             own = {self.service: {"run_id": self._run_id, "round": self._round}}
             content = json.dumps(_read(self._path) | own, indent=2)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path.parent)
             write_atomically(self._path, content.encode())
 
 

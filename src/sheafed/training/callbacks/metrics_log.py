@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import make_directory, naming_output, write_atomically
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
 
@@ -33,13 +33,13 @@ class MetricsLog(Callback):
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Replace what a metrics log holds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_atomically(path, b"".join(map(_line, records)))
 
 
 def append_record(path: Path, record: Record) -> None:
     """Add a line to a metrics log, on disk when this returns."""
-    with path.open("ab") as file:
+    with naming_output(path), path.open("ab") as file:
         file.write(_line(record))
         file.flush()
         os.fsync(file.fileno())
