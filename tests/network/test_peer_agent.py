@@ -360,11 +360,11 @@ def test_training_goes_on_while_a_checkpoint_cannot_be_written_for_some_time(
 ) -> None:
     written: list[int] = []
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: bytes, private: bool) -> None:
         written.append(stage.ada.network.history.rounds)
         if path.name == CHECKPOINT and written[-1] == ROUNDS:
             raise OSError(24, "Too many open files")
-        write_atomically(path, content)
+        write_atomically(path, content, private=private)
 
     monkeypatch.setattr("sheafed.checkpointing.checkpoint.write_atomically", write)
     monkeypatch.setattr("sheafed.network.peer_agent.SAVE_PATIENCE", patience)
