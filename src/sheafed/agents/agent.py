@@ -248,13 +248,16 @@ class Agent:
         return self._rng.active()
 
     @torch.no_grad()
-    def encode_samples(self, samples: Samples) -> tuple[Tensor, Tensor | None]:
-        """Return the latents `(n, d)` of all samples in evaluation mode, and the targets.
+    def encode_samples(
+        self, samples: Samples, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the latents `(n, d)` of samples, all or some, in evaluation mode, and the targets.
 
         Latents are on the agent's device, targets on the CPU.
         """
         latents, targets = [], []
-        parts = torch.split(torch.arange(len(samples)), ENCODING_BATCH_SIZE)
+        chosen = torch.arange(len(samples)) if rows is None else rows
+        parts = torch.split(chosen, ENCODING_BATCH_SIZE)
         reading = closing(batches(samples, parts))
         with self.inference(), self._naming_errors(), reading as read:
             for batch in read:

@@ -2,6 +2,7 @@
 
 from sheafed.methods.build_node import build_node
 from sheafed.methods.comfed import ComFed
+from sheafed.methods.consensus_distillation import ConsensusDistillation
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
 from sheafed.methods.node import ROUND, Method, Node, NodeContext
@@ -20,6 +21,7 @@ __all__ = [
     "SWBN",
     "ZCA",
     "ComFed",
+    "ConsensusDistillation",
     "Constant",
     "Distillation",
     "DualAscent",

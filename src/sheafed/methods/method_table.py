@@ -10,6 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from sheafed.errors import InputError
 from sheafed.methods.comfed import ComFed
+from sheafed.methods.consensus_distillation import ConsensusDistillation
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
 from sheafed.methods.node import Method
@@ -18,7 +19,10 @@ from sheafed.methods.sheaf_fmtl.method import SheafFMTL
 from sheafed.methods.sheaf_frl.method import SheafFRL
 from sheafed.options import tag_of
 
-METHODS: tuple[type[Any], ...] = (SheafFRL, NonCooperative, FedProto, FedMuscle, SheafFMTL, ComFed)
+METHODS: tuple[type[Any], ...] = (
+    *(SheafFRL, ConsensusDistillation, NonCooperative),
+    *(FedProto, FedMuscle, SheafFMTL, ComFed),
+)
 """Those that a table can name."""
 
 

@@ -11,7 +11,7 @@ from sheafed.agents.samples import Samples
 from sheafed.errors import InputError
 from sheafed.evaluation.peer_evaluator import head_outputs
 from sheafed.methods.node import Node
-from sheafed.methods.sheaf_frl.distillation import predict_proba
+from sheafed.methods.predictions import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream
 from sheafed.metrics.functional import accuracy
 from sheafed.privacy.inversion import relative_error, train_decoder

@@ -17,7 +17,8 @@ from sheafed.errors import InputError
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ROUND, NodeContext, count_outputs, latent_dtype
-from sheafed.methods.sheaf_frl.distillation import check_same_classes, check_same_outputs
+from sheafed.methods.predictions import check_same_classes
+from sheafed.methods.sheaf_frl.distillation import check_same_outputs
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
 from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES, LatentCodec

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sheafed.errors import MessageError
 from sheafed.methods.endpoints import EdgeEndpoint
-from sheafed.methods.sheaf_frl.distillation import are_probabilities
+from sheafed.methods.predictions import are_probabilities
 from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
 from sheafed.transport.message import Message, TensorSpec
 

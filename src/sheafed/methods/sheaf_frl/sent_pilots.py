@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafed.methods.node import NodeContext
-from sheafed.methods.sheaf_frl.distillation import predict_proba
+from sheafed.methods.predictions import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import released
 from sheafed.methods.whitening import WhiteningLayer
 

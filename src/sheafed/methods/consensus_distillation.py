@@ -1,0 +1,211 @@
+r"""Consensus distillation: agents learn the pilots' classes from what neighbours agree on.
+
+Beyond the paper, and what this project recommends. Every agent trains on its own labels and on
+pilots, with the consensus of its own prediction and its neighbours' as their label
+(`sheafed.methods.consensus`). Encoders are trained by it too, so agents come to represent the same
+classes, their own among them, and what Procrustes maps then carry is read well. While training
+only predictions are exchanged, once an epoch; latents are, once, when maps are fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sheafed.agents.objectives import soft_cross_entropy
+from sheafed.errors import MessageError
+from sheafed.methods.consensus import consensus, fit_temperature
+from sheafed.methods.node import ROUND, NodeContext, count_outputs
+from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
+from sheafed.methods.predictions import are_probabilities, check_same_classes
+from sheafed.options import Count, Fraction, NotNegative, Positive, Switch, options
+from sheafed.seeds import generator
+from sheafed.tensor_tree import select_rows
+from sheafed.transport.message import Message, TensorSpec
+
+PROBABILITIES = "probabilities"
+PRECISION = torch.float16
+"""Of probabilities in messages: off by at most $2^{-11}$ of themselves."""
+CALIBRATION_SAMPLES = 1000
+"""How many of its validation samples an agent calibrates its confidence on, at most."""
+
+
+@options
+class ConsensusDistillation(PostHocOptions):
+    r"""Train on own labels and on the pilots' classes that neighbours agree on.
+
+    Every epoch agents tell their neighbours the class probabilities of all pilots. The loss of a
+    step is the objective on a batch of own samples, and the soft cross-entropy of as many pilots
+    against the consensus, of those about which it is confident. Maps are fitted after training,
+    as `PostHocOptions` say.
+
+    Agents must mean the same classes. One without a head, or with one of regression, trains for
+    itself. One without labels learns and does not teach.
+
+    Args:
+        confidence: the probability that the consensus of a pilot must exceed to be learnt.
+        weight: of the soft cross-entropy beside the objective.
+        sharpness: by how much confident predictions outweigh others, see
+            `sheafed.methods.consensus.consensus`.
+        calibrate: divide the head's scores by the temperature at which they predict the agent's
+            validation data best. Without such data they are taken as they are.
+        exchange_every: rounds from one exchange to the next, by default an epoch.
+        pilots_per_round: in a training step, by default the agent's batch size.
+    """
+
+    name: Literal["consensus-distillation"] = field(
+        default="consensus-distillation", kw_only=True, repr=False
+    )
+    confidence: Fraction = 0.8
+    weight: Positive = 1.0
+    sharpness: NotNegative = 4.0
+    calibrate: Switch = True
+    exchange_every: Count | None = None
+    pilots_per_round: Count | None = None
+    shrinkage: Fraction | Literal["least"] = field(default=0.9, kw_only=True)
+
+    @property
+    def label(self) -> str:
+        return "Consensus distillation"
+
+    def node(self, context: NodeContext) -> ConsensusDistillationNode:
+        return ConsensusDistillationNode(self, context)
+
+
+class ConsensusDistillationNode(PostHocNode):
+    neighbours_may_change = True
+
+    def __init__(self, method: ConsensusDistillation, context: NodeContext) -> None:
+        super().__init__(context, method.whitening, method.shrinkage, method.channel)
+        self.method = method
+        self.every = method.exchange_every or context.rounds_per_epoch
+        self.pilots_per_round = method.pilots_per_round or self.agent.batch_size
+        self.classes = 0 if self.agent.regression else count_outputs(self.agent)
+        """How many the head tells apart, 0 if it tells none apart."""
+        first = self.agent.data.train.batch(torch.arange(1))
+        self.teaches = self.classes > 0 and first.targets is not None
+        self.targets: Tensor | None = None
+        """The consensus on all pilots `(M, classes)`, if there is one."""
+        self._own: Tensor | None = None
+        self._predictions: dict[str, Tensor] = {}
+
+    # A round
+
+    def send(self, round: int) -> Iterator[Message]:
+        """Tell neighbours with a head the class probabilities of all pilots."""
+        return self._messages(round, self.neighbours)
+
+    def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
+        """Form the consensus, if it is time, and take one step."""
+        if self.is_exchanged(round):
+            self._agree(round, inbox)
+        if not self.agent.learns:
+            return {}
+        with self.agent.rng_context():
+            loss = self.local_loss(round)
+            log = {"loss": float(loss.detach())}
+            distillation_loss = self._distillation_loss(round)
+            if distillation_loss is not None:
+                loss = loss + distillation_loss
+                log["distillation_loss"] = float(distillation_loss.detach())
+            self.agent.optimizer_step(loss)
+        return log
+
+    def is_exchanged(self, round: int) -> bool:
+        """Whether predictions are exchanged in a round."""
+        return round % self.every == 0
+
+    def _messages(self, round: int, neighbours: Iterable[str]) -> Iterator[Message]:
+        if not self.is_exchanged(round) or not self.teaches:
+            return
+        self._own = self.predict_pilots(round).to(PRECISION)
+        for j in neighbours:
+            if self.peers[j]["classes"]:
+                yield Message(ROUND, round, self.name, j, {PROBABILITIES: self._own})
+
+    @torch.no_grad()
+    def predict_pilots(self, round: int) -> Tensor:
+        """Return the own class probabilities `(M, classes)` of all pilots, calibrated."""
+        latents = self.pilot_latents(round=round)
+        with self.agent.inference():
+            return torch.softmax(self.agent.apply_head(latents) / self._temperature(), dim=-1)
+
+    def _temperature(self) -> float:
+        samples = self.agent.data.validation
+        if not self.method.calibrate or samples is None:
+            return 1.0
+        step = max(1, len(samples) // CALIBRATION_SAMPLES)
+        rows = torch.arange(len(samples))[::step][:CALIBRATION_SAMPLES]
+        latents, labels = self.agent.encode_samples(samples, rows)
+        if labels is None:
+            return 1.0
+        scores = self.agent.apply_head(latents)
+        return fit_temperature(scores, labels.to(scores.device))
+
+    def _agree(self, round: int, inbox: Mapping[str, Message]) -> None:
+        """Form the consensus of own predictions and what neighbours have said last."""
+        shape = (self.context.pilots.total, self.classes)
+        expected = {PROBABILITIES: TensorSpec(PRECISION, shape)}
+        specs = dict.fromkeys(self.neighbours, expected)
+        for j, message in self.valid_messages(round, ROUND, inbox, specs, _check).items():
+            self._predictions[j] = message.tensors[PROBABILITIES]
+        own = [] if self._own is None else [self._own]
+        known = [*own, *(self._predictions[j] for j in sorted(self._predictions))]
+        if self._predictions and self.classes:
+            self.targets = consensus([p.float() for p in known], self.method.sharpness)
+        self._own = None
+
+    def _distillation_loss(self, round: int) -> Tensor | None:
+        """Return the soft cross-entropy on pilots of this round; None if too few are agreed on."""
+        if self.targets is None:
+            return None
+        rows = (self.targets.amax(-1) > self.method.confidence).nonzero()[:, 0].cpu()
+        if len(rows) < 2:  # batch norm needs two
+            return None
+        stream = generator(self.context.seed, self.name, round, "consensus")
+        rows = rows[torch.randperm(len(rows), generator=stream)[: self.pilots_per_round]]
+        inputs = select_rows(self.context.pilots.of(self.name), rows)
+        scores = self.agent.apply_head(self.agent.encode(inputs))
+        targets = self.targets[rows.to(self.targets.device)]
+        return self.method.weight * soft_cross_entropy(scores, targets)
+
+    # The handshake
+
+    def shared_settings(self) -> dict[str, str | int]:
+        return super().shared_settings() | {"rounds between exchanges": self.every}
+
+    def announced_sizes(self) -> dict[str, int]:
+        return super().announced_sizes() | {"classes": self.classes}
+
+    def prepare_edge(self, neighbour: str) -> None:
+        check_same_classes(self.name, self.classes, neighbour, self.peers[neighbour]["classes"])
+        super().prepare_edge(neighbour)
+
+    # Neighbours that come and go
+
+    def serve(self, round: int, neighbour: str) -> Iterator[Message]:
+        return self._messages(round, [neighbour])
+
+    def remove_neighbour(self, neighbour: str) -> None:
+        super().remove_neighbour(neighbour)
+        self._predictions.pop(neighbour, None)
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {"targets": self.targets, "predictions": dict(self._predictions)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.targets, self._predictions = state["targets"], dict(state["predictions"])
+
+
+def _check(message: Message) -> None:
+    if not are_probabilities(message.tensors[PROBABILITIES].float()):
+        raise MessageError(
+            PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
+        )
