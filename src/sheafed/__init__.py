@@ -5,7 +5,13 @@ from importlib.metadata import version
 from sheafed.agents.agent import Agent
 from sheafed.alignment import Alignment, AlignmentReport, align
 from sheafed.config.loading import load
-from sheafed.methods import Distillation, MapPolicy, NonCooperative, SheafFRL
+from sheafed.methods import (
+    ConsensusDistillation,
+    Distillation,
+    MapPolicy,
+    NonCooperative,
+    SheafFRL,
+)
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 from sheafed.training import Network, RunHistory, train
@@ -15,6 +21,7 @@ __all__ = [
     "Agent",
     "Alignment",
     "AlignmentReport",
+    "ConsensusDistillation",
     "Distillation",
     "MapPolicy",
     "Network",

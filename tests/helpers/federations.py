@@ -15,6 +15,7 @@ from sheafed.channels import Channel
 from sheafed.methods import (
     SWBN,
     ComFed,
+    ConsensusDistillation,
     Distillation,
     DualAscent,
     MapPolicy,
@@ -54,6 +55,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "compressed": lambda: SheafFRL(
         edge_dim=2, pilots_per_round=8, channel=Channel(snr_db=15, bits=6)
     ),
+    "consensus": lambda: ConsensusDistillation(confidence=0.4, exchange_every=2),
     "alone": lambda: NonCooperative(whitening="private"),
     "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from torch import nn
 from torch.optim import Adam
 
-from sheafed import Agent, Distillation, NonCooperative, SheafFRL
+from sheafed import Agent, ConsensusDistillation, Distillation, NonCooperative, SheafFRL
 from sheafed.errors import InputError
 from sheafed.methods import ComFed, FedMuscle, FedProto
 from sheafed.models.adapters import ScikitEncoder
@@ -96,7 +96,10 @@ def test_neighbours_are_pulled_towards_it() -> None:
     assert misalignment(3.0) < 0.6 * misalignment(0.0)
 
 
-@pytest.mark.parametrize("method", [SheafFRL(), SheafFRL(privacy="strict"), NonCooperative()])
+@pytest.mark.parametrize(
+    "method",
+    [SheafFRL(), SheafFRL(privacy="strict"), NonCooperative(), ConsensusDistillation()],
+)
 def test_an_agent_with_nothing_to_train_takes_no_step(method) -> None:
     agents = [frozen("a", 4, head=None, objective=refuse, optimizer=refuse), agent("b", 5)]
     agents += [pca("c", 3)]

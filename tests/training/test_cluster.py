@@ -78,7 +78,7 @@ def ended_well(size: int) -> Ends:
 @pytest.mark.parametrize(
     ("case", "size"),
     [("distillation", 1), ("distillation", 3)]
-    + [(case, 2) for case in ("distillation", "strict", "alone", "parameters")],
+    + [(case, 2) for case in ("distillation", "strict", "consensus", "alone", "parameters")],
 )
 def test_any_number_of_processes_ends_with_the_bytes_of_one(
     cluster: Any, alone: Any, tmp_path: Path, case: str, size: int

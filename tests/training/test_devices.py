@@ -22,6 +22,7 @@ from sheafed.errors import InputError
 from sheafed.methods import (
     SWBN,
     ComFed,
+    ConsensusDistillation,
     FedMuscle,
     FedProto,
     GaussianNoise,
@@ -56,6 +57,7 @@ METHODS: dict[str, Callable[[], Method]] = {
         edge_dim=2, pilots_per_round=8, channel=Channel(snr_db=15, bits=6, erasure=0.1)
     ),
     "gaussian": lambda: SheafFRL(pilots_per_round=8, noise=GaussianNoise(epsilon=8)),
+    "consensus": lambda: ConsensusDistillation(confidence=0.4, exchange_every=2),
     "alone": lambda: NonCooperative(whitening="private"),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.02, every=1),
     "projections": lambda: ComFed(penalty=0.5, projection=3, every="round"),
@@ -189,7 +191,9 @@ def test_results_do_not_depend_on_devices(case: str, device: torch.device) -> No
     assert torch.equal(labels[0], labels[1].cpu())
 
 
-@pytest.mark.parametrize("case", ["running", "strict", "compressed", "alone", "projections"])
+@pytest.mark.parametrize(
+    "case", ["running", "strict", "compressed", "consensus", "alone", "projections"]
+)
 def test_devices_without_float64(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     here = run(case, "cpu")
     with without_float64(monkeypatch) as device:
@@ -210,7 +214,7 @@ def test_routes_and_the_sheaf_of_a_network_on_several_devices(device: torch.devi
 # Resuming
 
 
-@pytest.mark.parametrize("case", ["running", "projections"])
+@pytest.mark.parametrize("case", ["running", "consensus", "projections"])
 def test_a_run_goes_on_where_it_was(case: str, stand_in: torch.device, tmp_path: Path) -> None:
     run(case, stand_in, tmp_path, epochs=1)
     resumed = run(case, stand_in, tmp_path, resume=True, evaluate_every=1)

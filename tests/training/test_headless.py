@@ -98,7 +98,9 @@ def test_weights_on_disk(whole: Path) -> None:
     assert saved["cyd"]["agent"]["head"] is None
 
 
-@pytest.mark.parametrize(("case", "cyd"), [("distillation", "pca"), ("alone", "network")])
+@pytest.mark.parametrize(
+    ("case", "cyd"), [("distillation", "pca"), ("consensus", "network"), ("alone", "network")]
+)
 def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, case: str, cyd: str) -> None:
     start(case, cyd, tmp_path / "whole")
     start(case, cyd, tmp_path / "parts", epochs=2)

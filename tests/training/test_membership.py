@@ -21,6 +21,7 @@ from sheafed.errors import (
 from sheafed.methods import (
     SWBN,
     ComFed,
+    ConsensusDistillation,
     Distillation,
     IdentityMaps,
     MapPolicy,
@@ -60,6 +61,7 @@ METHODS: dict[str, Method] = {
     "unwhitened": SheafFRL(pilots_per_round=8, whitening=NoWhitening(), penalty=0),
     "stochastic": SheafFRL(pilots_per_round=8, privacy="strict", whitening=SWBN()),
     "rarely": SheafFRL(pilots_per_round=8, exchange_every=3),
+    "consensus": ConsensusDistillation(confidence=0.4),
     "alone": NonCooperative(),
     "alone, private": NonCooperative(whitening="private"),
 }
@@ -68,7 +70,7 @@ CASES = [
     *((case, "mixed") for case in METHODS),
     *((case, sizes) for case in ("standard", "strict") for sizes in ("equal", "smaller", "larger")),
 ]
-KINDS = ["standard", "strict", "rarely", "alone, private"]
+KINDS = ["standard", "strict", "rarely", "consensus", "alone, private"]
 """One of each kind of messages and state, for what whitening and maps have no part in."""
 
 
@@ -266,7 +268,7 @@ def test_the_newcomer_feels_its_neighbours() -> None:
     assert same(free, alone)
 
 
-@pytest.mark.parametrize("case", ["standard", "strict", "alone"])
+@pytest.mark.parametrize("case", ["standard", "strict", "consensus", "alone"])
 def test_all_train_on_as_a_resumed_run_does(case: str, tmp_path: Path) -> None:
     here = trained(METHODS[case])
     here.join(newcomer(), ["a", "b"], epochs=3, others="training")
@@ -285,7 +287,7 @@ def test_all_train_on_as_a_resumed_run_does(case: str, tmp_path: Path) -> None:
     assert [r.get("joined") for r in gone_on.history.records[:3]] == [None, None, "n"]
 
 
-@pytest.mark.parametrize("case", ["standard", "strict", "rarely", "alone"])
+@pytest.mark.parametrize("case", ["standard", "strict", "rarely", "consensus", "alone"])
 def test_the_others_train_on_undisturbed(case: str, tmp_path: Path) -> None:
     """Bit for bit as if nobody had come, while the newcomer learns to be read by them."""
     trained(METHODS[case], out=tmp_path)

@@ -37,7 +37,9 @@ def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
         sharpness: s; 0 is the plain mean, and the larger, the more the most confident decides.
     """
     stacked = torch.stack(list(predictions))
-    weights = stacked.amax(-1, keepdim=True) ** sharpness
+    confidence = stacked.amax(-1, keepdim=True)
+    # Relative to the most confident, whose weight is 1: none is 0 / 0, whatever the sharpness.
+    weights = (confidence / confidence.amax(0)) ** sharpness
     return (stacked * weights).sum(0) / weights.sum(0)
 
 
@@ -47,12 +49,20 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
     The mean of $-\log \mathrm{softmax}(s / T)_y$ is convex in $1 / T$; its slope there, the
     expected score less that of the label, grows with $1 / T$, so the root is found by bisection.
 
+    >>> overconfident = torch.tensor([[5.0, 0.0], [5.0, 0.0], [5.0, 0.0], [5.0, 0.0]])
+    >>> temperature = fit_temperature(overconfident, torch.tensor([0, 0, 0, 1]))
+    >>> torch.softmax(overconfident[0] / temperature, dim=-1)
+    tensor([0.7500, 0.2500])
+
     Args:
-        scores: `(n, classes)`.
-        labels: `(n,)`, on the same device.
+        scores: `(n, classes)`, on the CPU.
+        labels: classes `(n,)`, or their probabilities `(n, classes)`.
     """
     scores = scores.double()
-    right = scores.gather(1, labels[:, None])[:, 0].mean()
+    if labels.is_floating_point():
+        right = (labels * scores).sum(-1).mean()
+    else:
+        right = scores.gather(1, labels[:, None]).mean()
     low, high = (1 / temperature for temperature in reversed(TEMPERATURES))
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

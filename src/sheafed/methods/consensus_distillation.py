@@ -10,10 +10,11 @@ only predictions are exchanged, once an epoch; latents are, once, when maps are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
-from typing import Any, Literal
+from dataclasses import field, replace
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from sheafed.agents.objectives import soft_cross_entropy
@@ -32,6 +33,9 @@ PRECISION = torch.float16
 """Of probabilities in messages: off by at most $2^{-11}$ of themselves."""
 CALIBRATION_SAMPLES = 1000
 """How many of its validation samples an agent calibrates its confidence on, at most."""
+FEWEST = 2
+"""Pilots of a step: batch norm needs two."""
+Pilots = Annotated[int, Field(ge=FEWEST, strict=True)]
 
 
 @options
@@ -43,8 +47,8 @@ class ConsensusDistillation(PostHocOptions):
     against the consensus, of those about which it is confident. Maps are fitted after training,
     as `PostHocOptions` say.
 
-    Agents must mean the same classes. One without a head, or with one of regression, trains for
-    itself. One without labels learns and does not teach.
+    Agents must mean the same classes. One without a head of classes trains for itself. One without
+    labels learns and does not teach.
 
     Args:
         confidence: the probability that the consensus of a pilot must exceed to be learnt.
@@ -54,7 +58,7 @@ class ConsensusDistillation(PostHocOptions):
         calibrate: divide the head's scores by the temperature at which they predict the agent's
             validation data best. Without such data they are taken as they are.
         exchange_every: rounds from one exchange to the next, by default an epoch.
-        pilots_per_round: in a training step, by default the agent's batch size.
+        pilots_per_round: in a training step, at least 2, by default the agent's batch size.
     """
 
     name: Literal["consensus-distillation"] = field(
@@ -65,7 +69,7 @@ class ConsensusDistillation(PostHocOptions):
     sharpness: NotNegative = 4.0
     calibrate: Switch = True
     exchange_every: Count | None = None
-    pilots_per_round: Count | None = None
+    pilots_per_round: Pilots | None = None
     shrinkage: Fraction | Literal["least"] = field(default=0.9, kw_only=True)
 
     @property
@@ -83,11 +87,13 @@ class ConsensusDistillationNode(PostHocNode):
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
         self.every = method.exchange_every or context.rounds_per_epoch
-        self.pilots_per_round = method.pilots_per_round or self.agent.batch_size
-        self.classes = 0 if self.agent.regression else count_outputs(self.agent)
+        self.pilots_per_round = method.pilots_per_round or max(FEWEST, self.agent.batch_size)
+        outputs = 0 if self.agent.regression else count_outputs(self.agent)
+        self.classes = outputs if outputs > 1 else 0  # a single score is no probability
         """How many the head tells apart, 0 if it tells none apart."""
         first = self.agent.data.train.batch(torch.arange(1))
         self.teaches = self.classes > 0 and first.targets is not None
+        """Whether neighbours learn from its predictions: it has a head and labels."""
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
         self._own: Tensor | None = None
@@ -96,8 +102,15 @@ class ConsensusDistillationNode(PostHocNode):
     # A round
 
     def send(self, round: int) -> Iterator[Message]:
-        """Tell neighbours with a head the class probabilities of all pilots."""
+        """Tell neighbours with a head the class probabilities of all pilots.
+
+        A neighbour that teaches is sent a message in any case, if an empty one: neighbours wait
+        for each other only if both send.
+        """
         return self._messages(round, self.neighbours)
+
+    def reuse(self, round: int, message: Message) -> Message:
+        return replace(message, round=round)
 
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Form the consensus, if it is time, and take one step."""
@@ -120,12 +133,14 @@ class ConsensusDistillationNode(PostHocNode):
         return round % self.every == 0
 
     def _messages(self, round: int, neighbours: Iterable[str]) -> Iterator[Message]:
-        if not self.is_exchanged(round) or not self.teaches:
+        listeners = [j for j in neighbours if self.classes and self.peers[j]["classes"]]
+        if not self.is_exchanged(round) or not listeners:
             return
-        self._own = self.predict_pilots(round).to(PRECISION)
-        for j in neighbours:
-            if self.peers[j]["classes"]:
-                yield Message(ROUND, round, self.name, j, {PROBABILITIES: self._own})
+        self._own = self.predict_pilots(round).to(PRECISION) if self.teaches else None
+        tensors = {} if self._own is None else {PROBABILITIES: self._own}
+        for j in listeners:
+            if self.teaches or self.peers[j]["teaches"]:
+                yield Message(ROUND, round, self.name, j, tensors)
 
     @torch.no_grad()
     def predict_pilots(self, round: int) -> Tensor:
@@ -138,25 +153,26 @@ class ConsensusDistillationNode(PostHocNode):
         samples = self.agent.data.validation
         if not self.method.calibrate or samples is None:
             return 1.0
-        step = max(1, len(samples) // CALIBRATION_SAMPLES)
-        rows = torch.arange(len(samples))[::step][:CALIBRATION_SAMPLES]
+        count = min(len(samples), CALIBRATION_SAMPLES)
+        rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
         latents, labels = self.agent.encode_samples(samples, rows)
         if labels is None:
             return 1.0
-        scores = self.agent.apply_head(latents)
-        return fit_temperature(scores, labels.to(scores.device))
+        return fit_temperature(self.agent.apply_head(latents).cpu(), labels)
 
     def _agree(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Form the consensus of own predictions and what neighbours have said last."""
-        shape = (self.context.pilots.total, self.classes)
-        expected = {PROBABILITIES: TensorSpec(PRECISION, shape)}
-        specs = dict.fromkeys(self.neighbours, expected)
-        for j, message in self.valid_messages(round, ROUND, inbox, specs, _check).items():
-            self._predictions[j] = message.tensors[PROBABILITIES]
+        spec = TensorSpec(PRECISION, (self.context.pilots.total, self.classes))
+        taught = {j for j in self.neighbours if self.classes and self.peers[j]["teaches"]}
+        specs = {j: {PROBABILITIES: spec} if j in taught else {} for j in self.neighbours}
+        messages = self.valid_messages(round, ROUND, inbox, specs, _check)
+        for j in taught & messages.keys():
+            self._predictions[j] = messages[j].tensors[PROBABILITIES]
         own = [] if self._own is None else [self._own]
-        known = [*own, *(self._predictions[j] for j in sorted(self._predictions))]
-        if self._predictions and self.classes:
-            self.targets = consensus([p.float() for p in known], self.method.sharpness)
+        others = [self._predictions[j] for j in sorted(self._predictions)]
+        self.targets = None
+        if others:
+            self.targets = consensus([*map(_normalised, (*own, *others))], self.method.sharpness)
         self._own = None
 
     def _distillation_loss(self, round: int) -> Tensor | None:
@@ -164,14 +180,19 @@ class ConsensusDistillationNode(PostHocNode):
         if self.targets is None:
             return None
         rows = (self.targets.amax(-1) > self.method.confidence).nonzero()[:, 0].cpu()
-        if len(rows) < 2:  # batch norm needs two
+        if len(rows) < FEWEST:
             return None
         stream = generator(self.context.seed, self.name, round, "consensus")
         rows = rows[torch.randperm(len(rows), generator=stream)[: self.pilots_per_round]]
-        inputs = select_rows(self.context.pilots.of(self.name), rows)
-        scores = self.agent.apply_head(self.agent.encode(inputs))
         targets = self.targets[rows.to(self.targets.device)]
+        scores = self.agent.apply_head(self._training_latents(rows, round))
         return self.method.weight * soft_cross_entropy(scores, targets)
+
+    def _training_latents(self, rows: Tensor, round: int) -> Tensor:
+        """Return the latents of pilots as a training step sees them, e.g. with dropout."""
+        if self.agent.frozen:
+            return self.pilot_latents(rows, round)  # they are encoded only once
+        return self.agent.encode(select_rows(self.context.pilots.of(self.name), rows))
 
     # The handshake
 
@@ -179,7 +200,7 @@ class ConsensusDistillationNode(PostHocNode):
         return super().shared_settings() | {"rounds between exchanges": self.every}
 
     def announced_sizes(self) -> dict[str, int]:
-        return super().announced_sizes() | {"classes": self.classes}
+        return super().announced_sizes() | {"classes": self.classes, "teaches": int(self.teaches)}
 
     def prepare_edge(self, neighbour: str) -> None:
         check_same_classes(self.name, self.classes, neighbour, self.peers[neighbour]["classes"])
@@ -204,8 +225,15 @@ class ConsensusDistillationNode(PostHocNode):
         self.targets, self._predictions = state["targets"], dict(state["predictions"])
 
 
+def _normalised(probabilities: Tensor) -> Tensor:
+    """Return probabilities that were rounded in a message as ones whose sum is 1."""
+    probabilities = probabilities.float()
+    return probabilities / probabilities.sum(-1, keepdim=True)
+
+
 def _check(message: Message) -> None:
-    if not are_probabilities(message.tensors[PROBABILITIES].float()):
-        raise MessageError(
-            PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
-        )
+    for probabilities in message.tensors.values():
+        if not are_probabilities(probabilities.float()):
+            raise MessageError(
+                PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
+            )
