@@ -30,7 +30,7 @@ def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
     >>> consensus([sure, unsure], sharpness=0)
     tensor([[0.6500, 0.3500]])
     >>> consensus([sure, unsure], sharpness=4)
-    tensor([[0.8176, 0.1824]])
+    tensor([[0.8175, 0.1825]])
 
     Args:
         predictions: of several agents, of the same samples.

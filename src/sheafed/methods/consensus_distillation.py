@@ -218,7 +218,8 @@ class ConsensusDistillationNode(PostHocNode):
     # State
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {"targets": self.targets, "predictions": dict(self._predictions)}
+        predictions = dict(sorted(self._predictions.items()))  # equal states, equal files
+        return super().state() | {"targets": self.targets, "predictions": predictions}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
