@@ -260,7 +260,7 @@ def test_methods_as_tables(case: str) -> None:
 
 
 def test_unknown_methods() -> None:
-    assert len(TABLES) == 6
+    assert len(TABLES) == 7
     with pytest.raises(InputError, match="unknown method 'gossip'; this version knows sheaf-frl"):
         method_from_table({"name": "gossip"})
 
