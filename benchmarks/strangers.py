@@ -20,6 +20,7 @@ import ssl
 import tempfile
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
@@ -90,7 +91,7 @@ def attack(plan: Attack, port: int, listens: Event, begun: Event) -> None:
         resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     )
     hello, context, held = client_hello(), _trusting_anybody(), deque[socket.socket]()
-    started, done = time.monotonic(), 0
+    started, done, threads = time.monotonic(), 0, ThreadPoolExecutor(64)
     while True:
         if done < plan.count or plan.kind in ("idle", "hold"):
             if len(held) >= plan.count:
@@ -107,14 +108,19 @@ def attack(plan: Attack, port: int, listens: Event, begun: Event) -> None:
                 if plan.kind in ("idle", "hold"):
                     held.append(made)
                 elif plan.kind == "refused":
-                    with context.wrap_socket(made) as secure:
-                        secure.recv(1)
+                    threads.submit(shake_hands, context, made)
                 else:
                     made.close()
             done += 1
         if done >= plan.count or plan.rate != float("inf"):
             begun.set()
         time.sleep(max(0.0, started + done / plan.rate - time.monotonic()))
+
+
+def shake_hands(context: ssl.SSLContext, connection: socket.socket) -> None:
+    """Shake hands without a certificate, until the other end refuses that."""
+    with suppress(OSError), context.wrap_socket(connection) as secure:
+        secure.recv(1)
 
 
 def _keep_open(held: deque[socket.socket]) -> None:
@@ -261,7 +267,7 @@ def main() -> None:
                     Path(directory) / f"guard {guard}", guard, 10 if options.quick else 30
                 )
                 print(f"  {'training under 1,500 idle connections':48} {fared}", flush=True)
-                if (guard and not fared.startswith("alive,")) or "no checkpoint" in fared:
+                if guard and (not fared.startswith("alive") or "no checkpoint" in fared):
                     missed.append("training")
     if missed:
         raise SystemExit(f"missed with the guard: {', '.join(missed)}")

@@ -136,6 +136,10 @@ class NetworkError(SheafedError):
     """An agent cannot connect to its network."""
 
 
+class DuplicateAgentError(NetworkError):
+    """Another process is in the network under the same name."""
+
+
 class TreeError(InputError):
     """A nested state holds a value that cannot be stored, or its stored form is invalid."""
 

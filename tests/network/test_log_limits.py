@@ -35,6 +35,8 @@ def neighbourhood_of_ada(hello: SimpleNamespace) -> tuple[Neighbourhood, dict[st
         for agent, other in zip(agents()[:2], ("bob", "ada"), strict=True)
     )
     transport = SimpleNamespace(
+        instance="1",
+        instances=lambda neighbour: frozenset({"2"}),
         present=frozenset({"bob"}),
         announcements=lambda: {"bob": hello.latest},
         announce=list,

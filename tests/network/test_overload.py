@@ -146,7 +146,8 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
         lease=lease,
     )
     keys = [
-        key("default", *parts) for parts in [(ANY, "c", ANY), ("c", "b", MESSAGES), ("c", ALIVE)]
+        key("default", *parts)
+        for parts in [(ANY, "c", ANY), ("c", "b", MESSAGES), ("c", ALIVE, "1")]
     ]
     listen, connect = {"listen": [endpoint]}, {"connect": [endpoint]}
     with (
@@ -158,7 +159,7 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
         c.send_signal(signal.SIGSTOP)
         frozen_at, round, longest = time.monotonic(), 0, 0.0
         while time.monotonic() < frozen_at + 1.5 * lease:
-            large = Message("large", round, "b", "c", {"w": torch.zeros(1 << 17)})
+            large = Message("large", round, "b", "c", {"w": torch.zeros(1 << 19)})
             started = time.monotonic()
             b.send([large, large, message(round, "b", "a")])
             longest = max(longest, time.monotonic() - started)

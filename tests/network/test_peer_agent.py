@@ -22,6 +22,7 @@ from sheafed.methods.handshake import check_hello, finish_handshake, hello_messa
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
 from sheafed.network.deadline_policy import Timeouts
+from sheafed.network.identities import INSTANCE
 from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbourhood
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.network.peer_checkpoint import restore, save
@@ -66,7 +67,8 @@ class Scripted:
     def greet(self, *said: str, round: int = 0, **changes: Any) -> None:
         flags = {what: what in said for what in (MET, FINISHED, ASKS, ANSWERS)}
         for hello in hello_messages(self.node):
-            fields = {**hello.fields, **flags, **changes}
+            instance = {INSTANCE: self.transport.instance}
+            fields = {**hello.fields, **flags, **instance, **changes}
             self.transport.announce([replace(hello, round=round, fields=fields)])
 
     def finish_handshake(self, other: Node) -> None:

@@ -126,7 +126,7 @@ def test_an_unknown_peer_with_a_certificate_can_neither_publish_nor_read(
     for sender in ("a", "c", UNKNOWN):
         publish(session, sender, "b", encode(message(0, sender)).data, MESSAGES)
         publish(session, sender, "b", encode(message(0, sender)).data, ANNOUNCEMENTS)
-    token = session.liveliness().declare_token(key("default", "c", ALIVE))
+    token = session.liveliness().declare_token(key("default", "c", ALIVE, "1"))
     await_that(lambda: len(seen) == 6)  # its own messages
     assert all(delivers(line, *pair, 1) for pair in ("ab", "ba", "bc", "cb"))
     assert line["b"].arrivals.total() == 2

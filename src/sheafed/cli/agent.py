@@ -65,6 +65,9 @@ def agent(
         typer.Option(help="certificate name of a trusted relay; repeatable"),
     ] = None,
     resume: Annotated[bool, typer.Option(help="continue from the checkpoint, if any")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="replace a live process of the same name")
+    ] = False,
     deadline: Annotated[float, typer.Option(help="seconds to wait for present neighbours")] = 10.0,
     staleness: Annotated[
         int, typer.Option(help="rounds for which a message replaces missing later ones")
@@ -130,6 +133,7 @@ def agent(
                 timeouts=timeouts,
                 evaluate_every=experiment.training.evaluate_every,
                 checkpoint_every=experiment.training.checkpoint_every,
+                take_over=take_over,
             )
             shutdown.action = peer.stop
             if shutdown.requested:

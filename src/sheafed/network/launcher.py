@@ -64,7 +64,8 @@ class LocalLauncher:
         for name in names or self.commands:
             log = self.log(name)
             make_directory(log.parent, private=True)
-            self.processes[name] = self._spawn(self.commands[name], log)
+            with signals_blocked():  # until it is noted: it would never be stopped
+                self.processes[name] = self._spawn(self.commands[name], log)
 
     def log(self, name: str) -> Path:
         """Return the file with the output of an agent."""
@@ -108,7 +109,7 @@ class LocalLauncher:
             self.wait()
 
     def _spawn(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as file, signals_blocked():
+        with log.open("ab") as file:
             return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **APART)
 
     def _command(

@@ -16,6 +16,7 @@ from sheafed.errors import HandshakeError
 from sheafed.evaluation.peer_evaluator import labelled_samples
 from sheafed.methods.handshake import check_hello, hello_messages
 from sheafed.methods.node import Node
+from sheafed.network.identities import Identities
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
 
@@ -35,10 +36,14 @@ class Neighbourhood:
         node: the agent's node.
         transport: carries its messages.
         last_round: the number of rounds of the whole training.
+        take_over: whether to replace a live process of the same name.
     """
 
-    def __init__(self, node: Node, transport: ZenohTransport, last_round: int) -> None:
+    def __init__(
+        self, node: Node, transport: ZenohTransport, last_round: int, take_over: bool = False
+    ) -> None:
         self.node, self.transport, self.last_round = node, transport, last_round
+        self._identities = Identities(transport, take_over)
         self.round = 0
         """The one this agent is in; `last_round` when there are no more."""
         self.finished = False
@@ -139,6 +144,9 @@ class Neighbourhood:
         appeared, self._here = here - self._here, here
         known, unacknowledged = set(self.met), set()
         for neighbour, message in self.transport.announcements().items():
+            accepted = self._identities.is_accepted(neighbour, message, neighbour in self.met)
+            if not accepted:
+                continue
             if self._meet(neighbour, message) and message.fields.get(MET) is not True:
                 unacknowledged.add(neighbour)
         unanswered = {
@@ -161,7 +169,8 @@ class Neighbourhood:
         for message in hello_messages(self.node):
             j = message.receiver
             if j in neighbours:
-                fields = {**message.fields, **about, MET: j in self.met}
+                identity = self._identities.fields(j)
+                fields = {**message.fields, **about, **identity, MET: j in self.met}
                 self.transport.announce([replace(message, round=self.round, fields=fields)])
                 self._greeted[j] = time.monotonic()
 
@@ -173,6 +182,7 @@ class Neighbourhood:
                     f"agent {neighbour!r} is in round {message.round}, of {self.last_round} here; "
                     "give all agents the same number of epochs"
                 )
+            accepted = self._identities.accepts(neighbour, message)
         except HandshakeError as problem:
             if self.refused.get(neighbour) != str(problem):
                 logger.error(
@@ -180,6 +190,13 @@ class Neighbourhood:
                 )
             self.refused[neighbour] = str(problem)
             self.met.pop(neighbour, None)
+            return False
+        if not accepted:
+            logger.warning(
+                "%s: another process named %s greets while the first one is live; refusing it",
+                *(self.node.name, neighbour),
+            )
+            self.send_hello([neighbour])
             return False
         self.refused.pop(neighbour, None)
         self.met[neighbour] = message

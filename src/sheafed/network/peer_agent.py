@@ -55,6 +55,8 @@ class PeerAgent:
         timeouts: how long to wait for other agents.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         checkpoint_every: rounds between checkpoints, an epoch by default.
+        take_over: whether to replace another live process of the same name, which then ends;
+            otherwise it is this one that ends, by a `DuplicateAgentError`.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PeerAgent:
         timeouts: Timeouts | None = None,
         evaluate_every: int = 1,
         checkpoint_every: int | None = None,
+        take_over: bool = False,
     ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.state: State = "waiting"
@@ -85,7 +88,7 @@ class PeerAgent:
         )
         self.network.graph.add_node(node.name)
         self.node, self.out = node, out
-        self._hood = Neighbourhood(node, transport, schedule.total)
+        self._hood = Neighbourhood(node, transport, schedule.total, take_over)
         self.policy = DeadlinePolicy(self._hood, self.timeouts, schedule.total)
 
     def stop(self) -> None:

@@ -1,8 +1,9 @@
 """Which keys each certificate name may publish and read, as Zenoh's access control.
 
-Keys are `sheafed/NETWORK/SENDER/RECEIVER/CHANNEL`, and `sheafed/NETWORK/NAME/alive` for the
-liveliness of an agent. Every process enforces for itself, by the common name in the certificate of
-the link, that a neighbour publishes under its own name only and reads only what is addressed to it.
+Keys are `sheafed/NETWORK/SENDER/RECEIVER/CHANNEL`, and `sheafed/NETWORK/NAME/alive/INSTANCE` for
+the liveliness of a process of an agent. Every process enforces for itself, by the common name in
+the certificate of the link, that a neighbour publishes under its own name only and reads only what
+is addressed to it.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ def agent_access(
             _rule(f"messages from {j}", "ingress", ["put"], key(network, j, name, ANY)),
             _rule(f"messages to {j}", "egress", ["put"], key(network, name, j, ANY)),
             _rule(f"inbox of {j}", "ingress", ["declare_subscriber"], key(network, ANY, j, ANY)),
-            _rule(f"token of {j}", "ingress", _TOKENS, key(network, j, ALIVE)),
-            _rule(f"watch {j}", "egress", _WATCHES, key(network, j, ALIVE)),
+            _rule(f"token of {j}", "ingress", _TOKENS, key(network, j, ALIVE, ANY)),
+            _rule(f"watch {j}", "egress", _WATCHES, key(network, j, ALIVE, ANY)),
         ]
         rules += own
         policies.append(_policy(own, [_agent(j), *map(_relay, relays)]))
     common = [
         _rule("own inbox", "egress", ["declare_subscriber"], key(network, ANY, name, ANY)),
-        _rule("own token", "egress", _TOKENS, key(network, name, ALIVE)),
-        _rule("watched", "ingress", _WATCHES, key(network, name, ALIVE)),
+        _rule("own token", "egress", _TOKENS, key(network, name, ALIVE, ANY)),
+        _rule("watched", "ingress", _WATCHES, key(network, name, ALIVE, ANY)),
     ]
     policies.append(_policy(common, [*map(_agent, neighbours), *map(_relay, relays)]))
     subjects = [_subject(_agent(j), j) for j in neighbours]
@@ -63,8 +64,8 @@ def relay_access(network: str, names: Collection[str]) -> dict[str, Any]:
     check_names(names)
     check_name(network, "network")
     common = [
-        _rule("tokens", "egress", _TOKENS, key(network, ANY, ALIVE)),
-        _rule("watch", "ingress", _WATCHES, key(network, ANY, ALIVE)),
+        _rule("tokens", "egress", _TOKENS, key(network, ANY, ALIVE, ANY)),
+        _rule("watch", "ingress", _WATCHES, key(network, ANY, ALIVE, ANY)),
     ]
     rules, policies = list(common), []
     for name in names:
@@ -73,7 +74,7 @@ def relay_access(network: str, names: Collection[str]) -> dict[str, Any]:
             _rule(f"messages from {name}", "ingress", ["put"], key(network, name, ANY, ANY)),
             _rule(f"messages to {name}", "egress", ["put"], inbox),
             _rule(f"inbox of {name}", "ingress", ["declare_subscriber"], inbox),
-            _rule(f"token of {name}", "ingress", _TOKENS, key(network, name, ALIVE)),
+            _rule(f"token of {name}", "ingress", _TOKENS, key(network, name, ALIVE, ANY)),
         ]
         rules += own
         policies.append(_policy([*own, *common], [_agent(name)]))

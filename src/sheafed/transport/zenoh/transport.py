@@ -28,6 +28,8 @@ MESSAGES, ANNOUNCEMENTS = "message", "announcement"
 """The channels between two agents: messages of a round, and the latest state of an agent."""
 FLUSH_SECONDS = 2.0
 MAX_WAIT_SECONDS = 1.0
+MAX_INSTANCES = 8
+"""Of one neighbour that are kept: it announces them itself."""
 MAX_NAME = 64
 """Characters of the name of an unknown peer that are kept."""
 
@@ -83,7 +85,7 @@ class ZenohTransport:
                 f"{sorted(neighbours)}"
             )
         check_common_name(credentials.certificate, name)
-        self.name = name
+        self.name, self.lease = name, lease
         self.neighbours = tuple(sorted(neighbours))
         self.arrivals: Counter[str] = Counter()
         """How many messages and announcements have arrived from each neighbour, valid or not."""
@@ -93,7 +95,7 @@ class ZenohTransport:
         self._ledger = Ledger() if ledger is None else ledger
         self._mailbox = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
         self._announcements: dict[str, Message] = {}
-        self._present: set[str] = set()
+        self._instances: dict[str, set[str]] = {j: set() for j in self.neighbours}
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
         self._known_peers = {*self.neighbours, *relays}
@@ -111,14 +113,17 @@ class ZenohTransport:
             ),
             self._guard,
         )
+        self.instance = str(self._session.zid())
+        """Tells this process from others of the same name."""
         self._outbox = Outbox(self.neighbours, self._put, capacity, self._count_unsent)
         # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
         session, live = self._session, self._session.liveliness()
         links = session.info.declare_link_events_listener(self._on_link, history=True)
         inbox = session.declare_subscriber(key(network, ANY, name, ANY), self._on_sample)
-        watched = [key(network, j, ALIVE) for j in self.neighbours]
+        watched = [key(network, j, ALIVE, ANY) for j in self.neighbours]
         watches = [live.declare_subscriber(k, self._on_liveliness, history=True) for k in watched]
-        self._declared = [links, inbox, *watches, live.declare_token(key(network, name, ALIVE))]
+        token = live.declare_token(key(network, name, ALIVE, self.instance))
+        self._declared = [links, inbox, *watches, token]
 
     @property
     def ledger(self) -> Ledger:
@@ -137,7 +142,12 @@ class ZenohTransport:
     def present(self) -> frozenset[str]:
         """The neighbours that are alive and linked."""
         with self._news:
-            return frozenset(self._present)
+            return frozenset(j for j, instances in self._instances.items() if instances)
+
+    def instances(self, neighbour: str) -> frozenset[str]:
+        """Return the live processes that have the name and certificate of a neighbour."""
+        with self._news:
+            return frozenset(self._instances[neighbour])
 
     def send(self, messages: Iterable[Message]) -> None:
         """Encode, record and post the messages, in this order."""
@@ -279,13 +289,19 @@ class ZenohTransport:
         self.deliver(unquote(sender), channel, sample.payload)
 
     def _on_liveliness(self, sample: zenoh.Sample) -> None:
-        neighbour = unquote(str(sample.key_expr).split("/")[-2])
-        alive = sample.kind == self._zenoh.SampleKind.PUT
+        *_, quoted, _, instance = str(sample.key_expr).split("/")
+        neighbour, alive = unquote(quoted), sample.kind == self._zenoh.SampleKind.PUT
         with self._news:
-            (self._present.add if alive else self._present.discard)(neighbour)
-        if not self._closed:
-            level = logging.INFO if alive else logging.WARNING
-            state = "present" if alive else "gone"
+            instances = self._instances[neighbour]
+            before = bool(instances)
+            if not alive:
+                instances.discard(instance)
+            elif len(instances) < MAX_INSTANCES:
+                instances.add(instance)
+            present = bool(instances)
+        if present != before and not self._closed:
+            level = logging.INFO if present else logging.WARNING
+            state = "present" if present else "gone"
             logger.log(level, "%s: neighbour %s is %s", self.name, neighbour, state)
         self._notify()
 
