@@ -11,13 +11,15 @@ import pytest
 import torch
 from torch import nn
 
+from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import PseudoLabels
+from sheafed.agents.samples import Batch
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
 from sheafed.evaluation import evaluate_locally
-from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.methods import ConsensusDistillation, NonCooperative, SheafFRL
 from sheafed.methods.handshake import check_hello, finish_handshake, hello_messages
 from sheafed.methods.node import Method, Node, NodeContext
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
@@ -29,6 +31,7 @@ from sheafed.network.peer_checkpoint import restore, save
 from sheafed.network.peer_summary import gather
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Network
+from sheafed.transport import LocalTransport
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
 from tests.helpers.federations import (
@@ -41,6 +44,8 @@ from tests.helpers.federations import (
     simple_agent,
 )
 from tests.helpers.messages import same_message
+from tests.helpers.rounds import handshake, one_round
+from tests.helpers.small_federations import same_weights as same_agents
 from tests.helpers.zenoh_peers import await_that, connected
 
 ROUNDS, EPOCHS = 4, 2
@@ -570,3 +575,39 @@ def test_peers_exchange_the_values_of_their_metrics(
     assert summary["private_r2"] == bob["private_r2"]
     assert summary["communication_mse"] == bob["communication_mse"]
     assert summary["communication_r2"] == ada["communication_r2"]
+
+
+def test_peers_of_which_one_teaches_wait_for_each_other(
+    links: dict[str, ZenohTransport], tmp_path: Path
+) -> None:
+    """Bob, who has no labels, learns from Ada what he learns in one process, to the bit."""
+    method, patient = ConsensusDistillation(confidence=0.4), Timeouts(20, join=20, final=0)
+
+    def nodes() -> dict[str, Node]:
+        ada = simple_agent("ada", 3, 1)
+        bob = simple_agent("bob", 4, 2, data=samples(20, 2)[0], objective=small_latents)
+        team = {"ada": (ada, ("bob",)), "bob": (bob, ("ada",))}
+        contexts = (NodeContext(a, others, pilots(), 7, 3, 2, False) for a, others in team.values())
+        return {context.agent.name: method.node(context) for context in contexts}
+
+    here, there = nodes(), nodes()
+    transport = LocalTransport(list(here))
+    handshake(here, transport)
+    for round in range(4):
+        one_round(here, transport, round)
+    peers = {
+        name: PeerAgent(
+            own, links[name], method=method, epochs=2, out=tmp_path / name, timeouts=patient
+        )
+        for name, own in there.items()
+    }
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda peer: peer.train(), peers.values()))
+    for peer in peers.values():
+        assert not peer.policy.left_out
+        assert not peer.status().rejected
+    assert same_agents(*([node.agent for node in network.values()] for network in (here, there)))
+
+
+def small_latents(agent: Agent, batch: Batch) -> torch.Tensor:
+    return agent.encode(batch.inputs).square().mean()
