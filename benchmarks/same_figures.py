@@ -55,6 +55,7 @@ SHEAF_FRL = {
 BASELINES = {
     "non-cooperative": ("method.name=non-cooperative",),
     "non-cooperative private": ("method.name=non-cooperative", "method.whitening=private"),
+    "consensus distillation": ("method.name=consensus-distillation",),
     "comfed": ("method.name=comfed",),
     "sheaf-fmtl": ("method.name=sheaf-fmtl",),
     "fedproto ema": ("method.name=fedproto", "method.aggregation=ema", *PAIR),
