@@ -27,6 +27,24 @@ def test_a_table_with_one_command(run, tiny, tmp_path):
     assert "heterogeneous" in printed
 
 
+def test_the_grid_of_chosen_models_and_seeds(run, monkeypatch):
+    """The command passes on what it was given, and prints the verdict without the long table."""
+    given = []
+
+    def instead(plan, out, jobs, only):
+        given.append((plan.scale, {m.seeds for m in plan.models}, out.name, jobs, only))
+        return "a verdict\n"
+
+    monkeypatch.setattr(reproduction.grid, "reproduce", instead)
+    options = ("--seeds", "7,8", "--jobs", "1", "--only", "digits, pair-16")
+    code, printed, _ = run("reproduce", "grid", "--out", "r", "--scale", "full", *options)
+    assert code == 0
+    assert given == [("full", {(7, 8)}, "r", 1, ["digits", "pair-16"])]
+    assert printed == "a verdict\n\nwrote r/grid.png, .pdf, .md and .json\n"
+    run("reproduce", "grid", "--out", "r")
+    assert given[1][:2] == ("quick", {(0, 1, 2), (0, 1, 2, 3, 4)})
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -35,6 +53,10 @@ def test_a_table_with_one_command(run, tiny, tmp_path):
         (["shift", "--out", "r", "--seeds", "1,1"], "different numbers"),
         (["shift", "--out", "r", "--seeds", "one"], "'one'"),
         (["shift"], "--out"),
+        (["shift", "--out", "r", "--scale", "full"], "scales of shift are quick and paper"),
+        (["shift", "--out", "r", "--only", "digits"], "only the grid has models"),
+        (["grid", "--out", "r", "--scale", "paper"], "scales of grid are quick and full"),
+        (["grid", "--out", "r", "--only", "digits,two"], "unknown model two"),
     ],
 )
 def test_bad_arguments_write_nothing(run, tmp_path, arguments, complaint):

@@ -65,6 +65,24 @@ def test_pixels_and_latents_in_one_federation():
     assert torch.equal(encoded, pixels.flatten(1)[:, :8])
 
 
+def test_encoders_that_a_run_would_wait_for(monkeypatch):
+    def missing(*agents):
+        experiment = config({"encoder": "cnn"}, *({"pretrained": name} for name in agents))
+        return dataset.missing_latents(experiment.data, experiment.model)
+
+    def are_encoded(encoder, images):
+        return encoder == "mobilenet-v2" and len(images) == 300
+
+    monkeypatch.setattr(dataset, "images_are_encoded", are_encoded)
+    monkeypatch.setattr(dataset, "missing_files", lambda remote: [])
+    both = ("efficientnet-lite0", "mobilenet-v2")
+    assert missing(*both, *both) == ["efficientnet-lite0"]
+    assert missing("mobilenet-v2") == missing() == []
+    monkeypatch.setattr(dataset, "missing_files", lambda remote: remote.files)
+    monkeypatch.setattr(dataset, "load", None)  # a data set that is absent is not fetched
+    assert missing(*both) == list(both)
+
+
 def test_what_does_not_suit_images_is_refused():
     both = {"pretrained": "mobilenet-v2", "modality": "fourier", "encoder": "linear"}
     with pytest.raises(ConfigError, match=r"modality 'fourier' and .*gets images as they are"):

@@ -96,6 +96,13 @@ def test_every_agent_sees_the_texts_by_its_own_encoder():
     assert step_flops(experiment)["use"] == 2 * 8 * (2 * 7 * 64 + 3 * 64 * 20)
 
 
+def test_encoders_of_texts_that_a_run_would_wait_for(monkeypatch):
+    monkeypatch.setattr(dataset, "missing_files", lambda remote: [])
+    monkeypatch.setattr(dataset, "texts_are_encoded", lambda name, texts: name != "minilm-l6")
+    experiment = small("newsgroups")
+    assert dataset.missing_latents(experiment.data, experiment.model) == ["minilm-l6"]
+
+
 def test_the_oracle_encoder_is_that_of_the_receiver():
     federation = build_federation(small("newsgroups", "training.epochs=1"))
     network = train(

@@ -164,6 +164,9 @@ def test_every_image_is_encoded_once(tmp_path, monkeypatch):
     assert encode_images("mobilenet-v2", pictures[:8], 64).unique().tolist() == [64]
     assert torch.equal(encode_images("mobilenet-v2", pictures, 64)[:, 0], torch.full((10,), 64.0))
     assert seen == list(range(10))
+    assert images.latents.images_are_encoded("mobilenet-v2", pictures, 64)
+    assert not images.latents.images_are_encoded("mobilenet-v2", pictures)
+    assert seen == list(range(10))
     encode_images("mobilenet-v2", pictures[:4].float())
     assert seen[10:] == list(range(4))  # other pixels, another resolution
     with pytest.raises(EmptyInputError, match="at least one"):

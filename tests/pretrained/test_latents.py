@@ -9,7 +9,7 @@ import torch
 from sheafed.datasets import cache
 from sheafed.errors import CorruptedDataError, EmptyInputError, InputError
 from sheafed.pretrained import encode_texts, latents, texts
-from sheafed.pretrained.texts.latents import chunk_key
+from sheafed.pretrained.texts.latents import chunk_key, texts_are_encoded
 from sheafed.pretrained.texts.text_encoder import TextEncoder
 
 TEXTS = [f"text number {k}" for k in range(10)]
@@ -52,6 +52,15 @@ def test_every_text_is_encoded_once(encoded):
     assert encoded == TEXTS[:9] + TEXTS[8:]
     encode_texts("glove-50d", TEXTS[:4], max_tokens=8)
     assert encoded[11:] == TEXTS[:4]
+
+
+def test_it_is_known_what_is_encoded_without_encoding(encoded):
+    encode_texts("glove-50d", TEXTS[:8])
+    encoded.clear()
+    assert texts_are_encoded("glove-50d", TEXTS[:8])
+    assert not texts_are_encoded("glove-50d", TEXTS)
+    assert not texts_are_encoded("glove-50d", TEXTS[:8], max_tokens=8)
+    assert encoded == []
 
 
 def test_an_interrupted_encoding_goes_on(encoded):

@@ -12,15 +12,18 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
-from sheafed.config.experiment import Data
+from sheafed.config.experiment import Data, Model
 from sheafed.datasets import LabelledDataset, from_folder, load, load_texts, subset
+from sheafed.datasets.cache import missing_files
 from sheafed.datasets.catalog import DATASETS
 from sheafed.datasets.modalities import MODALITIES
 from sheafed.datasets.texts import TEXTS
 from sheafed.errors import ConfigError
 from sheafed.pretrained import encode_images, encode_texts
 from sheafed.pretrained.images.catalog import image_encoder_info
+from sheafed.pretrained.images.latents import images_are_encoded
 from sheafed.pretrained.texts.catalog import text_encoder_info
+from sheafed.pretrained.texts.latents import texts_are_encoded
 
 
 class ViewedDataset(Protocol):
@@ -42,6 +45,9 @@ class ViewedDataset(Protocol):
 
     def view(self, form: str, indices: Tensor) -> Tensor:
         """Return samples as an agent with this form stores them; uint8 stands for [0, 1]."""
+
+    def is_encoded(self, form: str) -> bool:
+        """Whether samples can be viewed in this form without encoding any of them first."""
 
     def shape_of(self, form: str) -> tuple[int, ...]:
         """Return the shape of one sample in this form."""
@@ -74,6 +80,9 @@ class EncodedTexts:
             self._latents[form] = encode_texts(form, self.texts)
         return self._latents[form][indices]
 
+    def is_encoded(self, form: str) -> bool:
+        return texts_are_encoded(form, self.texts)
+
     def shape_of(self, form: str) -> tuple[int, ...]:
         return (text_encoder_info(form).dim,)
 
@@ -96,6 +105,9 @@ class ViewedImages(LabelledDataset):
         if form not in self._latents:
             self._latents[form] = encode_images(form, self.inputs)
         return self._latents[form][indices]
+
+    def is_encoded(self, form: str) -> bool:
+        return form in MODALITIES or images_are_encoded(form, self.inputs)
 
     def shape_of(self, form: str) -> tuple[int, ...]:
         return super().shape_of(form) if form in MODALITIES else (image_encoder_info(form).dim,)
@@ -131,3 +143,16 @@ def load_dataset(table: Data) -> ViewedDataset:
             f"{samples.name}, got {table.samples}"
         )
     return samples.take(subset(samples.labels, table.samples))
+
+
+def missing_latents(data: Data, model: Model) -> list[str]:
+    """Return the pretrained encoders of a config's agents that a run would have to wait for.
+
+    Those of whose latents of the data set the cache lacks some; all if it lacks the data set.
+    """
+    encoders = list(dict.fromkeys(a.pretrained for a in model.agents if a.pretrained))
+    info = DATASETS.get(data.name) or TEXTS.get(data.name)
+    if not encoders or (info is not None and info.remote and missing_files(info.remote)):
+        return encoders
+    samples = load_dataset(data)
+    return [encoder for encoder in encoders if not samples.is_encoded(encoder)]

@@ -46,15 +46,27 @@ def cached_latents(
         load: returns the function that encodes a chunk; called if the cache lacks one.
         log: told what is encoded; a terminal shows a progress bar besides.
     """
-    directory = data_directory() / "latents" / info.remote.name
-    paths = [directory / f"{key}.npy" for key in keys]
-    if not all(path.exists() for path in paths):  # a complete cache may be read-only
-        with locked(directory, log):
+    paths = _paths(info, keys)
+    if not are_cached(info, keys):  # a complete cache may be read-only
+        with locked(_directory(info), log):
             missing = {p: c for p, c in zip(paths, chunks, strict=True) if not p.exists()}
             if missing:
                 _encode(info.remote.name, missing, load, log)
     parts = [_read(path, len(chunk), info.dim) for path, chunk in zip(paths, chunks, strict=True)]
     return torch.from_numpy(np.concatenate(parts))
+
+
+def are_cached(info: EncoderInfo, keys: Sequence[str]) -> bool:
+    """Whether the cache has the latents of all chunks with these keys."""
+    return all(path.exists() for path in _paths(info, keys))
+
+
+def _directory(info: EncoderInfo) -> Path:
+    return data_directory() / "latents" / info.remote.name
+
+
+def _paths(info: EncoderInfo, keys: Sequence[str]) -> list[Path]:
+    return [_directory(info) / f"{key}.npy" for key in keys]
 
 
 def _encode(

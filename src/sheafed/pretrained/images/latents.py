@@ -40,6 +40,12 @@ def encode_images(
     )
 
 
+def images_are_encoded(encoder: str, images: Tensor, resolution: int = RESOLUTION) -> bool:
+    """Whether the cache has the latents of these images, so that nothing need be encoded."""
+    keys = [chunk_key(encoder, chunk, resolution) for chunk in torch.split(images, latents.CHUNK)]
+    return latents.are_cached(image_encoder_info(encoder), keys)
+
+
 def chunk_key(encoder: str, images: Tensor, resolution: int) -> str:
     """Return the digest of all that the latents of a chunk depend on."""
     pixels = images.contiguous().numpy()

@@ -32,12 +32,22 @@ def encode_texts(
         raise InputError(f"expected a sequence of texts, got the one text {texts[:40]!r}")
     if not texts:
         raise EmptyInputError("no texts to encode; give at least one")
-    size = latents.CHUNK
-    chunks = [texts[start : start + size] for start in range(0, len(texts), size)]
+    chunks = _chunks(texts)
     keys = [chunk_key(encoder, chunk, max_tokens) for chunk in chunks]
     return latents.cached_latents(
         info, chunks, keys, lambda: load_text_encoder(encoder, max_tokens, log=log).encode, log
     )
+
+
+def texts_are_encoded(encoder: str, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> bool:
+    """Whether the cache has the latents of these texts, so that nothing need be encoded."""
+    keys = [chunk_key(encoder, chunk, max_tokens) for chunk in _chunks(texts)]
+    return latents.are_cached(text_encoder_info(encoder), keys)
+
+
+def _chunks(texts: Sequence[str]) -> list[Sequence[str]]:
+    size = latents.CHUNK
+    return [texts[start : start + size] for start in range(0, len(texts), size)]
 
 
 def chunk_key(encoder: str, texts: Sequence[str], max_tokens: int) -> str:
