@@ -83,7 +83,8 @@ def test_commands_and_flags_exist(page):
             read_experiment(context.params["config"], overrides)
         else:
             parse_experiment({}, overrides)
-    ours = {name for command in COMMANDS.values() for p in command.params for name in p.opts}
+    options = [p for command in COMMANDS.values() for p in command.params]
+    ours = {name for p in options for name in (*p.opts, *p.secondary_opts)}
     assert set(re.findall(r"`(--[a-z-]+)", text)) <= ours | TORCHRUN
 
 
