@@ -159,9 +159,9 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
         c.send_signal(signal.SIGSTOP)
         frozen_at, round, longest = time.monotonic(), 0, 0.0
         while time.monotonic() < frozen_at + 1.5 * lease:
-            large = Message("large", round, "b", "c", {"w": torch.zeros(1 << 19)})
+            large = Message("large", round, "b", "c", {"w": torch.zeros(1 << 17)})
             started = time.monotonic()
-            b.send([large, large, message(round, "b", "a")])
+            b.send([*[large] * 8, message(round, "b", "a")])
             longest = max(longest, time.monotonic() - started)
             await_that(lambda round=round: bool(a.receive("a", round, "latents", "b")))
             assert "a" in b.present

@@ -253,6 +253,29 @@ def test_bytes_arrive_unchanged_and_an_address_with_a_proven_link_is_known(alone
     assert alone.served(alone.unknown) is None
 
 
+def test_a_link_whose_server_has_ended_does_not_wait_for_a_client_that_is_gone(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sheafed.transport.zenoh.guard_process.HALF_OPEN_SECONDS", 0.2)
+    client, server = alone.client(), alone.served(alone.unknown)
+    assert server is not None
+    for _ in range(PROOF_ANSWERS):
+        server.recv(1 << 16)
+        server.sendall(b"answer")
+        assert client.recv(100) == b"answer"
+        client.sendall(b"more")
+    server.shutdown(socket.SHUT_WR)  # as Zenoh ends a link on which nothing came for a lease
+
+    def is_reset() -> bool:
+        try:
+            client.sendall(b"?")
+        except OSError:
+            return True
+        return False
+
+    await_that(is_reset, LINK_SECONDS)
+
+
 def test_an_address_that_fails_has_to_wait_and_its_closed_connections_vanish(alone: Alone) -> None:
     for _ in range(MAX_TRIES):
         client, server = alone.client(), alone.served(alone.unknown)

@@ -56,6 +56,8 @@ MAX_ADDRESSES = 1024
 """Addresses of which the guard keeps failures and whether they are known."""
 CHUNK = 1 << 18
 TICK = 0.25
+HALF_OPEN_SECONDS = 5.0
+"""For the other end of a link to end too: that of a machine that is gone never does."""
 DRAIN_SECONDS = 1.0
 """For links to end when the agent has, so that what it sent last arrives."""
 REPORT_SECONDS, REPORTED = 1.0, 16
@@ -235,19 +237,24 @@ class GuardLoop:
                 self._connect(connection, record, now)
 
     def _connect(self, connection: Connection, record: Record, now: float) -> None:
-        self._forget_waiting(connection)
-        record.unproven += 1
-        connection.known = record.known
-        self._unproven[record.known].add(connection)
-        connection.deadline = now + PROOF_SECONDS
-        server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:  # no descriptor left
+            self._close(connection)
+            return
         server.setblocking(False)
         # Beside the buffers of the link itself, little is to be on its way to a frozen neighbour.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK)
         for each in (server, connection.client.socket):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with suppress(OSError):  # the client is gone, which is seen later
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.connect_ex(self._targets[record.known])  # an error is seen by the first write
+        self._forget_waiting(connection)
+        record.unproven += 1
+        connection.known = record.known
+        self._unproven[record.known].add(connection)
+        connection.deadline = now + PROOF_SECONDS
         connection.server = Side(server, memoryview(connection.hello))
         self._selector.unregister(connection.client.socket)
         self._watch(connection, connection.server, selectors.EVENT_WRITE)
@@ -280,6 +287,7 @@ class GuardLoop:
         data = side.socket.recv(CHUNK)
         if not data:
             side.ended = True
+            connection.deadline = min(connection.deadline, time.monotonic() + HALF_OPEN_SECONDS)
             other.socket.shutdown(socket.SHUT_WR)
             return
         self._count_answer(connection, from_client=side is connection.client)
@@ -302,6 +310,7 @@ class GuardLoop:
     def _prove(self, connection: Connection) -> None:
         record = self._record(connection.address)
         record.known = connection.proven = True
+        connection.deadline = float("inf")
         record.unproven -= 1
         self._unproven[connection.known].discard(connection)
         self._proven.add(connection)
@@ -329,7 +338,7 @@ class GuardLoop:
 
     def _expire(self, now: float) -> None:
         """Close what is too slow; forget addresses of which there is nothing to remember."""
-        for connection in self._pending():
+        for connection in [*self._pending(), *self._proven]:
             if now > connection.deadline:
                 self._close(connection)
         for address, record in list(self._records.items()):
