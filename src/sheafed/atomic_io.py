@@ -56,6 +56,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
     unfinished = _unfinished(path)
     mode = PRIVATE_FILE if private else 0o666
     with naming_output(path):
+        _check_file(path)
         unfinished.unlink(missing_ok=True)  # left by a killed writer, perhaps readable
         try:
             with open(unfinished, "xb", opener=lambda name, how: os.open(name, how, mode)) as file:
@@ -84,6 +85,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     """
     unfinished = _unfinished(path)
     with naming_output(path):
+        _check_file(path)
         try:
             with open(unfinished, "wb") as file:
                 yield file
@@ -116,6 +118,12 @@ def _output_error(directory: Path, reason: str) -> OutputError:
 
 def _percent(character: str) -> str:
     return f"%{ord(character):02X}"
+
+
+def _check_file(path: Path) -> None:
+    """Raise if there is something else than a file: renaming would take the place of a device."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is a directory" if path.is_dir() else "it is not a file")
 
 
 def _unfinished(path: Path) -> Path:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sheafed.devices import double
 from sheafed.errors import InputError
-from sheafed.options import Fraction, Real, options
+from sheafed.options import Fraction, options
 
 When = Literal["always", "inference"]
 MOST_BITS = 32
@@ -36,7 +36,7 @@ class Channel:
             later; `"inference"`: only the latter.
     """
 
-    snr_db: Real | None = None
+    snr_db: Annotated[float, Field(ge=-200, allow_inf_nan=False, strict=True)] | None = None
     erasure: Fraction = 0.0
     bits: Annotated[int, Field(ge=1, le=MOST_BITS, strict=True)] | None = None
     when: When = "always"

@@ -49,6 +49,8 @@ T = TypeVar("T")
 PythonOnly = Annotated[T, Field(exclude=True), SkipJsonSchema()]
 """A field for code, which has no key in a file."""
 
+LONGEST, MOST_SENTENCES = 200, 10
+"""Characters of a wrong value, and wrong values, that an error shows."""
 TAGS = ("name", "kind")
 """The keys by which a table says which of several kinds of options it holds."""
 PLAIN, INSTANCE = "plain", "instance"
@@ -232,6 +234,12 @@ def explain(problem: ValidationError, given: Any, *, in_python: bool = False) ->
         elif kind.startswith("missing"):
             name = _join(key, str(error["loc"][-1]))
             sentences[name] = f"{name} is missing"
+        elif kind in ("too_long", "too_short"):
+            most, least = context.get("max_length"), context.get("min_length")
+            count = len(error["input"])
+            if least is None or count < least:  # else items were left out, and are errors already
+                bound = f"at most {most}" if least is None else f"at least {least}"
+                sentences[key] = f"{key} must have {bound} items, got {count}"
         elif kind == CHOICE and isinstance(error["input"], Mapping):
             name, tags = _join(key, context["key"]), context["tags"]
             tag = error["input"].get(context["key"])
@@ -243,13 +251,20 @@ def explain(problem: ValidationError, given: Any, *, in_python: bool = False) ->
                 message = re.sub(INSTANCE_OF, r"options, e.g. \1()", message)
             expected.setdefault(key, []).append(_reword(message))
             choices, found = " or ".join(expected[key]), error["input"]
-            sentences[key] = f"{key} must be {choices}, got {found!r}" + (
+            sentences[key] = f"{key} must be {choices}, got {_shortened(found)}" + (
                 f"; give an instance, {found.__name__}()" if isinstance(found, type) else ""
             )
         else:
             message = str(context.get("error", error["msg"]))
             sentences[key] = f"{key}: {message}" if key else message
-    return "; ".join(sentences.values())
+    more = len(sentences) - MOST_SENTENCES
+    shown = list(sentences.values())[:MOST_SENTENCES]
+    return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} characters)"
 
 
 def reject_unknown_keys(given: Any, allowed: Sequence[str]) -> Any:

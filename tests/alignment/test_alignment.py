@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 import json
 import warnings
@@ -6,6 +7,7 @@ from functools import partial
 import networkx as nx
 import numpy as np
 import pytest
+import safetensors.torch
 import scipy.linalg
 import torch
 
@@ -257,9 +259,28 @@ class TestBadFiles:
         with pytest.raises(AlignmentFormatError, match="from 'b' to 'a' must be"):
             sheafed.Alignment.load(saved)
 
+    @pytest.mark.parametrize(
+        "key",
+        ["mean", "whitener", "colourer", *(f"fingerprint/{p}" for p in ("mean", "variances"))],
+    )
+    def test_tensors_of_other_shapes_and_kinds(self, saved, key):
+        path, name = saved / "alignment.safetensors", f"{key}/a"
+        whole = safetensors.torch.load(path.read_bytes())
+        spoilt = {
+            "must have the shape": torch.ones(2, 7),
+            "must be floating-point": torch.zeros(whole[name].shape, dtype=torch.int64),
+            "non-finite": torch.full_like(whole[name], float("nan")),
+        }
+        for text, tensor in spoilt.items():
+            payload = safetensors.torch.save({**whole, name: tensor})
+            path.write_bytes(payload)
+            self.edit(saved, sha256=hashlib.sha256(payload).hexdigest())
+            with pytest.raises(AlignmentFormatError, match=f"no usable alignment: {key}.*{text}"):
+                sheafed.Alignment.load(saved)
+
     def test_missing_agent(self, saved):
         self.edit(saved, dims={"a": 3, "b": 3, "c": 3})
-        with pytest.raises(AlignmentFormatError, match="mean/c"):
+        with pytest.raises(AlignmentFormatError, match="basis/c"):
             sheafed.Alignment.load(saved)
 
 

@@ -49,6 +49,13 @@ def test_a_full_disk_does_not_end_the_agent(
     assert list(read_statuses(tmp_path)) == ["ada"]
 
 
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"agent": ', b'{"colour": 1}', b"[" * 10**5])
+def test_a_damaged_status_is_shown_as_such(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bo").mkdir()
+    (tmp_path / "bo" / STATUS).write_bytes(content)
+    assert liveness(read_statuses(tmp_path)["bo"]) == "unreadable"
+
+
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_an_ended_agent_keeps_its_state(state: str) -> None:
     assert liveness(Status("ada", state, pid=-1, time=0)) == state

@@ -182,6 +182,7 @@ def test_a_run_with_out_is_a_run_without(case: str, reference: Network, tmp_path
     assert run.history.records == reference.history.records
     assert same(weights(run), weights(reference))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
         "best.safetensors",
         "checkpoint.safetensors",
         "last.safetensors",

@@ -305,7 +305,15 @@ class Agent:
                     f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
                     f"{norm.item()}; lower the learning rate, or check the data"
                 )
-        self.optimizer.step()
+        try:
+            self.optimizer.step()
+        except RuntimeError as problem:
+            if "without overflow" not in str(problem):
+                raise
+            raise NonFiniteError(
+                f"agent {self.name!r}, step {self.steps}: a setting of the optimiser is too "
+                f"large ({problem}); lower the learning rate or the weight decay"
+            ) from problem
         self.steps += 1
         period = 1 if self.scheduler_every == "step" else self.steps_per_epoch
         if self.scheduler is not None and self.steps % period == 0:

@@ -71,7 +71,7 @@ def naming_inputs(agent: Agent, what: str, inputs: TensorTree) -> Iterator[None]
 def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
     first = next((m for m in agent.head.modules() if isinstance(m, nn.Linear)), None)  # type: ignore[union-attr]
     expected = "" if first is None else f", and its first linear layer takes {first.in_features}"
-    with _explained(
+    with explained(
         f"agent {agent.name!r}: its head fails on latents of size d = {agent.dimension}, which its "
         f"encoder gives{expected}; give both the same size"
     ):
@@ -114,7 +114,7 @@ def _check_split_labels(agent: Agent, split: str, samples: Samples, scores: Tens
 
 
 @contextmanager
-def _explained(message: str) -> Iterator[None]:
+def explained(message: str) -> Iterator[None]:
     """Say what a module was given when it fails."""
     try:
         yield

@@ -16,8 +16,9 @@ from sheafed.alignment.fingerprint import Fingerprint
 from sheafed.alignment.report import EdgeFit, PairFit
 from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import write_atomically
-from sheafed.errors import AlignmentFormatError, InputError, ShapeError
+from sheafed.errors import AlignmentFormatError, DtypeError, InputError, ShapeError
 from sheafed.graphs import Edge
+from sheafed.linalg.checks import check_finite
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
@@ -101,6 +102,7 @@ def load(directory: str | Path) -> AlignmentContent:
         )
     try:
         tensors = safetensors.torch.load(payload)
+        _check_tensors(tensors, document.dims)
         whitenings = {
             name: Whitening(
                 tensors[f"mean/{name}"], tensors[f"whitener/{name}"], tensors[f"colourer/{name}"]
@@ -137,6 +139,22 @@ def load(directory: str | Path) -> AlignmentContent:
         document.goal,
         fingerprints,
     )
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], dims: Mapping[str, int]) -> None:
+    """Raise unless all are finite numbers, and those of single agents have their sizes."""
+    for key, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise DtypeError(f"{key} must be floating-point, got {tensor.dtype}")
+        check_finite(key, tensor)
+    for name, d in dims.items():
+        rank = tensors[f"fingerprint/basis/{name}"].shape[-1:]
+        expected = {"mean": (d,), "whitener": (d, d), "colourer": (d, d), "fingerprint/mean": (d,)}
+        expected |= {"fingerprint/basis": (d, *rank), "fingerprint/variances": (*rank,)}
+        for part, shape in expected.items():
+            found = tuple(tensors[f"{part}/{name}"].shape)
+            if found != shape:
+                raise ShapeError(f"{part} of {name!r} must have the shape {shape}, got {found}")
 
 
 def _affine(

@@ -1,5 +1,6 @@
 """The command line: `sheafed run`, `sweep`, `reproduce`, `align`, `agent` and more."""
 
+import re
 import sys
 from typing import Annotated
 
@@ -23,6 +24,9 @@ from sheafed.cli import (
     sweep,
 )
 from sheafed.errors import SheafedError
+
+OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)
+"""How torch says it."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,4 +82,10 @@ def main() -> None:
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+            raise
+        reason = str(error).partition("\n")[0]
+        print(f"error: not enough memory ({reason}); take smaller models or data", file=sys.stderr)
         raise SystemExit(2) from error

@@ -176,7 +176,7 @@ def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
 def _read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as problem:
         raise InputError(
             f"cannot read {path} as a NumPy array ({problem}); write one with numpy.save"
         ) from problem

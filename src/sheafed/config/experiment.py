@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -51,6 +52,9 @@ OBJECTIVES = (
 )
 """What `objective.name` can choose."""
 
+MOST_AGENTS, MOST_LAYERS = 10_000, 100
+"""Of one config; more of them are taken for a mistake, as wider layers and more threads are."""
+Width = Annotated[int, Field(ge=1, le=2**20, strict=True)]
 LocalObjective = Annotated[ObjectiveOptions, OneOf(*OBJECTIVES)]
 
 
@@ -76,7 +80,7 @@ class Data(Table):
     shift: Fraction = 0.7
     """Label shift: s of eq. local-distribution-shift, from 0, all agents alike, to 1, only
     target classes."""
-    concentration: Positive = 0.5
+    concentration: Annotated[float, Field(gt=0, le=1e6, strict=True)] = 0.5
     """Dirichlet: the smaller, the more skewed."""
     classes_per_agent: Count = 2
     """Pathological: the number of classes of each agent."""
@@ -111,9 +115,9 @@ class AgentTable(Table):
     """Unique in the network."""
     encoder: Literal["cnn", "mlp", "linear"] = "cnn"
     """Blocks of convolutions, or of linear layers, or a single linear layer with tanh."""
-    widths: Annotated[tuple[Count, ...], Field(min_length=1)]
+    widths: Annotated[tuple[Width, ...], Field(min_length=1, max_length=MOST_LAYERS)]
     """Of the encoder's blocks; the last is the latent size."""
-    head: tuple[Count, ...] = ()
+    head: Annotated[tuple[Width, ...], Field(max_length=MOST_LAYERS)] = ()
     """Widths of the classifier's hidden layers."""
     dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
     """The probability of dropout in the head."""
@@ -140,7 +144,7 @@ class Model(Table):
     """The latent size of the pair."""
     members: tuple[str, ...] = ()
     """The agents of the family that take part; by default all."""
-    agents: tuple[AgentTable, ...] = ()
+    agents: Annotated[tuple[AgentTable, ...], Field(max_length=MOST_AGENTS)] = ()
     """Your own agents, `[[model.agents]]`."""
     objective: LocalObjective = CrossEntropyOptions()
     """The objective of all agents, by its name or as a table. With one that needs no labels, heads
@@ -200,13 +204,19 @@ class Model(Table):
         return list(self.members or family(self.family, self.bottleneck))
 
     def objective_of(self, name: str) -> LocalObjective:
-        own = {agent.name: agent.objective for agent in self.agents} | self.objectives
-        return own.get(name) or self.objective
+        return self._own_objectives.get(name) or self.objective
 
     def has_labels(self, name: str) -> bool:
         """Whether an agent has labels, and so a head."""
-        without = {agent.name for agent in self.agents if not agent.labels}
-        return name not in without | set(self.unlabelled)
+        return name not in self._without_labels
+
+    @cached_property
+    def _own_objectives(self) -> dict[str, LocalObjective | None]:
+        return {agent.name: agent.objective for agent in self.agents} | self.objectives
+
+    @cached_property
+    def _without_labels(self) -> set[str]:
+        return {agent.name for agent in self.agents if not agent.labels} | set(self.unlabelled)
 
 
 class Graph(Table):
@@ -254,7 +264,7 @@ class Training(Table):
     oracle: Switch = True
     """Also measure oracle accuracy: what the receiver's head says if the receiver encodes the
     sender's inputs itself. It is no upper bound of communication accuracy."""
-    threads: Count = 1
+    threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
     """Of torch. Runs with the same number are bit-identical."""
     device: Annotated[str, Field(min_length=1)] = "cpu"
     """Where all agents compute: `cpu`, `cuda:0`, `mps`; `auto` is CUDA, else MPS, else the CPU."""

@@ -89,6 +89,11 @@ def build_federation(
             f"unknown agent {', '.join(unknown)}; agents of this config: {', '.join(names)}"
         )
     samples = load_dataset(experiment.data)
+    if len(names) > len(samples.labels):
+        raise ConfigError(
+            f"{len(names)} agents cannot divide {len(samples.labels)} samples of {samples.name}; "
+            "give fewer agents, or more data"
+        )
     specs = agent_specs(experiment, classes=len(samples.classes))
     forms = agent_forms(experiment, samples, specs)
     check_agents(experiment, samples, specs, forms)
@@ -155,7 +160,14 @@ def partition_samples(
 def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -> list[Tensor]:
     """Return an agent's training, validation and test samples, as indices in the data set."""
     random = generator(experiment.seed, name, "split")
-    parts = partitions.stratified_split(labels[indices], experiment.data.split, random)
+    split = experiment.data.split
+    parts = partitions.stratified_split(labels[indices], split, random) if len(indices) else []
+    if not parts or not all(map(len, parts)):
+        raise ConfigError(
+            f"agent {name!r} has {len(indices)} samples, too few for data.split = {list(split)}, "
+            "which needs some for training, validation and test; give more data, fewer agents, or "
+            "another data.split or data.partition"
+        )
     used = max(1, round(experiment.data.train_fraction * len(parts[0])))
     return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
 

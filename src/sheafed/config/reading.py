@@ -16,6 +16,8 @@ from sheafed.options import explain
 
 PRESETS = ("digits", "newsgroups", "reuters", "cifar10", "pair", "fifteen")
 
+TOO_DEEP = "it is nested too deeply"
+
 
 def read_experiment(
     config: str | Path, overrides: Sequence[str] = (), seed: int | None = None
@@ -39,19 +41,19 @@ def read_experiment(
             .joinpath("toml", f"{config}.toml")
             .read_text(encoding="utf-8")
         )
-        return parse_experiment(tomllib.loads(text), overrides, origin=f"preset {config}")
+        return parse_experiment(_parse_toml(text, config), overrides, origin=f"preset {config}")
     if not path.exists():
         raise ConfigError(
             f"there is neither a file nor a preset named {str(config)!r}; presets are "
             f"{', '.join(PRESETS)}, and `sheafed new NAME` writes a file to start from"
         )
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as problem:
         raise ConfigError(f"cannot read {path} ({problem.strerror})") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except UnicodeDecodeError as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
-    return parse_experiment(tables, overrides, origin=str(path))
+    return parse_experiment(_parse_toml(text, path), overrides, origin=str(path))
 
 
 def parse_experiment(
@@ -64,7 +66,10 @@ def parse_experiment(
         overrides: as in `read_experiment`.
         origin: where they come from, for errors.
     """
-    merged = _copy(tables)
+    try:
+        merged = _copy(tables)
+    except RecursionError:
+        raise ConfigError(f"{origin} cannot be used: {TOO_DEEP}") from None
     # Another method has other options: its name first, which drops those of the file's method.
     for override in sorted(overrides, key=lambda o: o.partition("=")[0].strip() != "method.name"):
         _apply(merged, override)
@@ -74,14 +79,23 @@ def parse_experiment(
         raise ConfigError(f"{origin} cannot be used: {explain(problem, merged)}") from None
 
 
+def _parse_toml(text: str, origin: object) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{origin} is not valid TOML: {TOO_DEEP}") from None
+    except ValueError as problem:  # also numbers of more digits than Python reads
+        raise ConfigError(f"{origin} is not valid TOML: {problem}") from problem
+
+
 def _apply(tables: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     path = key.strip().split(".")
     if not separator or not all(path):
         raise ConfigError(f"expected an override like training.epochs=5, got {override!r}")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = _parse_toml(f"value = {text}", override)["value"]
+    except ConfigError:
         value = text.strip()  # a bare word needs no quotation marks on a command line
     *parents, last = path
     for parent in parents:

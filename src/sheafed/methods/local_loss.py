@@ -6,14 +6,19 @@ import torch
 from torch import Tensor
 
 from sheafed.agents.agent import Agent
+from sheafed.agents.checks import explained
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, NonFiniteError, ShapeError
-from sheafed.tensor_tree import count_non_finite
+from sheafed.tensor_tree import count_non_finite, tree_length
 
 
 def local_loss(agent: Agent, batch: Batch, round: int) -> Tensor:
     """Return the objective on a batch; raise if it is not finite or has no gradient."""
-    loss = agent.objective(agent, batch)
+    with explained(
+        f"agent {agent.name!r}, round {round}: its objective fails on a batch of "
+        f"{tree_length(batch.inputs)} samples"
+    ):
+        loss = agent.objective(agent, batch)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ShapeError(

@@ -22,7 +22,7 @@ SILENT_SECONDS = 5.0
 
 logger = logging.getLogger("sheafed.network")
 
-State = Literal["waiting", "training", "finished", "stopped", "failed"]
+State = Literal["waiting", "training", "finished", "stopped", "failed", "unreadable"]
 
 
 @dataclass
@@ -92,16 +92,20 @@ class StatusFile:
 
 def read_statuses(directory: Path) -> dict[str, Status]:
     """Return the statuses in the subdirectories of a network's directory, by agent."""
-    found = [
-        Status(**json.loads(p.read_text(encoding="utf-8")))
-        for p in sorted(directory.glob(f"*/{STATUS}"))
-    ]
+    found = [_read(path) for path in sorted(directory.glob(f"*/{STATUS}"))]
     return {status.agent: status for status in found}
+
+
+def _read(path: Path) -> Status:
+    try:
+        return Status(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError):  # damaged: an agent that lives writes it anew
+        return Status(agent=path.parent.name, state="unreadable")
 
 
 def liveness(status: Status) -> str:
     """Return the state, or that the process is dead or has not written for some time."""
-    if status.state in ("finished", "stopped", "failed"):
+    if status.state in ("finished", "stopped", "failed", "unreadable"):
         return status.state
     if not _runs(status.pid):
         return "dead"

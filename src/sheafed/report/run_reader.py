@@ -181,7 +181,7 @@ def _read_object(path: Path) -> Record | None:
 def _parse(content: bytes, place: str) -> Record:
     try:
         value = json.loads(content)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ReportError(
             f"{place} is damaged, it is not JSON ({problem}); run the experiment again"
         ) from problem
