@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,9 @@ def neighbourhood_of_ada(hello: SimpleNamespace) -> tuple[Neighbourhood, dict[st
     )
     transport = SimpleNamespace(
         instance="1",
+        revoked=frozenset(),
+        appearances=Counter(),
+        renewal_due=lambda: False,
         instances=lambda neighbour: frozenset({"2"}),
         present=frozenset({"bob"}),
         announcements=lambda: {"bob": hello.latest},

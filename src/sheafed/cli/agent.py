@@ -24,7 +24,9 @@ from sheafed.network.peer_agent import PeerAgent
 from sheafed.training.epochs import warn_if_unequal
 from sheafed.training.run_lock import run_lock
 from sheafed.transport.zenoh import Credentials, Relay, ZenohTransport
+from sheafed.transport.zenoh.credentials import REVOKED
 from sheafed.transport.zenoh.guard_process import raised_limit
+from sheafed.transport.zenoh.renewal import POLL_SECONDS
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
 
 Cert = Annotated[
@@ -32,6 +34,10 @@ Cert = Annotated[
 ]
 Key = Annotated[Path, typer.Option(help="private key file of the certificate")]
 Authority = Annotated[Path, typer.Option("--ca", help="certificate file of the authority")]
+Revoked = Annotated[
+    Path | None,
+    typer.Option(help="file of names, one per line, whose certificates are refused; may change"),
+]
 Network = Annotated[str, typer.Option(help="agents of different networks exchange no messages")]
 Overrides = Annotated[
     list[str] | None,
@@ -84,6 +90,7 @@ def agent(
     overrides: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="overrides the seed of the config")] = None,
     allow_code: AllowCode = None,
+    revoked: Revoked = None,
     log: Log = None,
     guard: Guarded = True,
 ) -> None:
@@ -103,7 +110,7 @@ def agent(
         torch.set_num_threads(experiment.training.threads)
         federation = build_federation(experiment, only=[name], allow_code=allow_code or [])
         warn_if_unequal(federation.steps_per_pass)
-        credentials = Credentials(cert, key, ca)
+        credentials = Credentials(cert, key, ca, revoked)
         held.enter_context(run_lock(out))  # before there is a secret, and a link to anyone
         node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop
@@ -152,11 +159,13 @@ def relay(
     network: Network = "default",
     max_message: MaxMessage = 64,
     overrides: Overrides = None,
+    revoked: Revoked = None,
     log: Log = None,
     guard: Guarded = True,
 ) -> None:
     """Forward messages between agents that only connect to others; TLS ends at the relay."""
     raised_limit()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     import_zenoh().init_log_from_env_or(LOG_LEVEL)
     names = read_experiment(config, overrides or [], None).model.agent_names()
     ended = Event()
@@ -165,17 +174,18 @@ def relay(
         closing(
             Relay(
                 names,
-                credentials=Credentials(cert, key, ca),
+                credentials=Credentials(cert, key, ca, revoked),
                 listen=listen,
                 network=network,
                 limit=max_message << 20,
                 guard=guard,
             )
-        ),
+        ) as opened,
         GracefulShutdown(ended.set),
     ):
         print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
-        ended.wait()
+        while not ended.wait(POLL_SECONDS):
+            opened.renew_if_due()
 
 
 def certs(
@@ -184,12 +194,35 @@ def certs(
     host: Annotated[
         list[str] | None, typer.Option(help="host name or address of an agent; repeatable")
     ] = None,
-    days: Annotated[int, typer.Option(help="validity in days")] = 365,
+    days: Annotated[float, typer.Option(min=0, help="validity of certificates in days")] = 365,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="replace the certificates and keys of these names")
+    ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="add the names to the list of those that are refused")
+    ] = False,
+    new_authority: Annotated[
+        bool,
+        typer.Option(
+            "--new-authority", help="replace the authority and the certificates of these names"
+        ),
+    ] = False,
 ) -> None:
-    """Create a test authority and a certificate per agent."""
-    from sheafed.transport.zenoh.certificates import make_certificates
+    """Create a test authority and a certificate per agent; replace or revoke them."""
+    from sheafed.transport.zenoh import certificates
 
-    make_certificates(directory, names, host or [], days)
+    if renew + revoke + new_authority > 1:
+        raise InputError("--renew, --revoke and --new-authority exclude each other; give one")
+    if revoke:
+        certificates.revoke(directory, names)
+        print(f"wrote {directory / REVOKED}; copy it to every agent that runs with --revoked")
+        return
+    write = certificates.make_certificates
+    if renew:
+        write = certificates.renew_certificates
+    elif new_authority:
+        write = certificates.replace_authority
+    write(directory, names, host or [], days)
     print(f"wrote {directory}: authority.pem, and NAME.pem and NAME.key of {', '.join(names)}")
 
 

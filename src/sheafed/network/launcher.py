@@ -129,6 +129,7 @@ class LocalLauncher:
         ]
         command += ["--cert", str(own.certificate), "--key", str(own.key)]
         command += ["--ca", str(own.authority)]
+        command += [] if own.revoked is None else ["--revoked", str(own.revoked)]
         for j in neighbours:  # of two neighbours, the one with the later name connects
             command += ["--connect", self.endpoints[j]] if j < name else []
         return command

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sheafed.errors import HandshakeError
+from sheafed.errors import HandshakeError, NetworkError
 from sheafed.evaluation.peer_evaluator import labelled_samples
 from sheafed.methods.handshake import check_hello, hello_messages
 from sheafed.methods.node import Node
@@ -23,6 +24,8 @@ from sheafed.transport.zenoh.transport import ZenohTransport
 MET, FINISHED = "hello received", "finished"
 ASKS, ANSWERS, SHOWS = "asks", "answers", "shows pilots"
 """The flags of a hello beside the handshake."""
+RETURNS = "returns"
+"""The flag of the hello of an agent that opens its links anew, and will be back in a moment."""
 REPEAT_SECONDS = 1.0
 """How often a hello is repeated to a neighbour that is present and has not answered."""
 
@@ -54,7 +57,9 @@ class Neighbourhood:
         self.furthest = 0
         """The highest round of any hello."""
         self._sent: list[Message] = []
-        self._here: frozenset[str] = frozenset()
+        self._sent_before: list[Message] = []  # in the round before
+        self._returning: set[str] = set()
+        self._appearances: Counter[str] = Counter()
         self._silent: dict[str, int] = {}
         self._greeted: dict[str, float] = {}
 
@@ -68,17 +73,19 @@ class Neighbourhood:
 
     def announces(self, neighbour: str, flag: str) -> bool | None:
         """Return a flag of a neighbour's hello; None if there was no hello yet."""
+        if neighbour in self.transport.revoked:
+            return False
         if neighbour not in self.met:
             return None
         return self.met[neighbour].fields.get(flag) is True
 
     def begin(self, round: int) -> None:
         """Enter a round: earlier messages are no longer repeated to neighbours that return."""
-        self.round, self._sent = round, []
+        self.round, self._sent_before, self._sent = round, self._sent, []
 
     def send(self, messages: Iterable[Message]) -> None:
         """Send messages, again to neighbours that appear later in this round."""
-        listed = list(messages)
+        listed = [m for m in messages if m.receiver not in self.transport.revoked]
         self._sent += listed
         self.transport.send(m for m in listed if m.receiver in self.met)
 
@@ -140,8 +147,12 @@ class Neighbourhood:
 
     def process_hellos(self) -> None:
         """Read hellos, and send one to neighbours that have appeared or do not know this agent."""
+        if self.transport.renewal_due():
+            self._renew()
         here, now = self.transport.present, time.monotonic()
-        appeared, self._here = here - self._here, here
+        appearances = self.transport.appearances
+        appeared = {j for j in here if appearances[j] != self._appearances[j]}
+        self._appearances = appearances
         known, unacknowledged = set(self.met), set()
         for neighbour, message in self.transport.announcements().items():
             accepted = self._identities.is_accepted(neighbour, message, neighbour in self.met)
@@ -154,12 +165,19 @@ class Neighbourhood:
             for j in here - self.met.keys()
             if now - self._greeted.get(j, -REPEAT_SECONDS) >= REPEAT_SECONDS
         }
+        # One round before, neighbours that return may still be in. Sent before the hello, which
+        # would tell them that this agent is ahead and need not be waited for.
+        returned = self._returning & appeared
+        self._returning -= returned
+        self.transport.send(
+            m for m in self._sent_before if m.receiver in returned & self.met.keys()
+        )
         self.send_hello(appeared | unacknowledged | unanswered)
         # What was sent before a neighbour was present and known is lost.
         missed = self.met.keys() & (appeared | unacknowledged | self.met.keys() - known)
         self.transport.send(m for m in self._sent if m.receiver in missed)
 
-    def send_hello(self, neighbours: Collection[str]) -> None:
+    def send_hello(self, neighbours: Collection[str], returns: bool = False) -> None:
         """Send the hello of this agent, with the round it is in."""
         if not neighbours:
             return
@@ -170,9 +188,23 @@ class Neighbourhood:
             j = message.receiver
             if j in neighbours:
                 identity = self._identities.fields(j)
-                fields = {**message.fields, **about, **identity, MET: j in self.met}
+                flags = {**about, **identity, MET: j in self.met, RETURNS: returns}
+                fields = {**message.fields, **flags}
                 self.transport.announce([replace(message, round=self.round, fields=fields)])
                 self._greeted[j] = time.monotonic()
+
+    def _renew(self) -> None:
+        """Take up replaced certificate files, without going on alone in the meantime."""
+        here = self.transport.present
+        self.send_hello(here & self.met.keys(), returns=True)
+        self._returning |= here
+        try:
+            self.transport.renew()
+        except NetworkError as problem:  # tried again in a second
+            logger.error("%s is without links for now: %s", self.node.name, problem)
+        for neighbour in self.transport.revoked & self.met.keys():
+            logger.warning("%s: neighbour %s is revoked", self.node.name, neighbour)
+            del self.met[neighbour]
 
     def _meet(self, neighbour: str, message: Message) -> bool:
         try:
@@ -200,6 +232,9 @@ class Neighbourhood:
             return False
         self.refused.pop(neighbour, None)
         self.met[neighbour] = message
+        if message.fields.get(RETURNS) is True:
+            self._returning.add(neighbour)
+            self.transport.expect_back(neighbour)
         self.furthest = max(self.furthest, message.round)
         return True
 

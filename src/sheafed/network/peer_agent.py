@@ -143,6 +143,7 @@ class PeerAgent:
             absent=sorted(set(self.node.neighbours) - present),
             rejected=dict(self._hood.transport.rejected + Counter(self.node.rejected)),
             unknown_peers=dict(self._hood.transport.unknown_peers),
+            certificate=self._hood.transport.certificate_state,
             refused=dict(self._hood.refused),
             failed_connections=dict(self._hood.transport.failed_connections),
         )
@@ -150,6 +151,11 @@ class PeerAgent:
     def _join(self, fresh: bool) -> None:
         """Shake hands with the neighbours and learn which round they are in."""
         hood, neighbours = self._hood, set(self.node.neighbours)
+        if fresh and (revoked := sorted(neighbours & hood.transport.revoked)):
+            raise HandshakeError(
+                f"the neighbours {revoked} of agent {self.node.name!r} are revoked; remove them "
+                "from the graph"
+            )
         hood.begin(self.network.history.rounds)
         began = quiet_since = time.monotonic()
         patience = self.timeouts.join if fresh else self.timeouts.deadline

@@ -50,6 +50,8 @@ class Status:
     """Links whose certificate is of the authority but names no neighbour, by common name."""
     failed_connections: dict[str, int] = field(default_factory=dict)
     """Connections to this agent that came to nothing, by address, of those with the most."""
+    certificate: str | None = None
+    """Until when it is valid, and why replaced files are not used, if so."""
     pid: int = field(default_factory=os.getpid)
     time: float = field(default_factory=time.time)
 

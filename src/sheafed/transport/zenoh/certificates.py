@@ -11,7 +11,7 @@ from pathlib import Path
 from sheafed.atomic_io import write_atomically, write_privately
 from sheafed.errors import InputError, MissingDependencyError
 from sheafed.names import check_names
-from sheafed.transport.zenoh.credentials import AUTHORITY, certificate_and_key
+from sheafed.transport.zenoh.credentials import AUTHORITY, REVOKED, certificate_and_key
 
 try:
     from cryptography import x509
@@ -25,56 +25,100 @@ except ImportError as problem:
     ) from problem
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+DAYS, AUTHORITY_DAYS = 365.0, 3650.0
 
 
 def make_certificates(
-    directory: Path, names: Collection[str], hosts: Sequence[str] = (), days: int = 365
+    directory: Path, names: Collection[str], hosts: Sequence[str] = (), days: float = DAYS
 ) -> None:
     """Write `NAME.pem` and `NAME.key` (mode 0600) per agent, signed by the directory's authority.
 
-    The authority is created if there is none, so that agents can be added later. Certificates are
-    valid for loopback and for `hosts`, the names or addresses under which agents are reached.
+    The authority is created if there is none, so that agents can be added later, and so is an
+    empty list of revoked names. Certificates are valid for loopback and for `hosts`, the names or
+    addresses under which agents are reached.
     """
     check_names(names)
     directory.mkdir(parents=True, exist_ok=True)
-    ca_certificate, ca_key = _authority(directory, days)
+    authority = _authority(directory)
+    if not (directory / REVOKED).exists():
+        write_atomically(directory / REVOKED, b"")
     for name in names:
-        files = certificate_and_key(directory, name)
-        _check_absent(*files)
-        certificate, key = _issue(name, hosts, days, ca_certificate, ca_key)
-        write_privately(files[1], _private_bytes(key))
-        write_atomically(files[0], _public_bytes(certificate))
+        certificate, key = certificate_and_key(directory, name)
+        _check_absent(certificate, key)
+        _write_pair(certificate, key, *_issue(name, [*LOOPBACK, *hosts], days, *authority))
 
 
-def check_common_name(path: Path, name: str) -> None:
-    """Raise unless a certificate is that of the agent `name`: neighbours would ignore the agent."""
-    try:
-        subject = x509.load_pem_x509_certificate(path.read_bytes()).subject
-    except ValueError as problem:
-        raise InputError(f"{path} is not a certificate in PEM format: {problem}") from problem
-    found = [entry.value for entry in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-    if found != [name]:
-        raise InputError(
-            f"the certificate {path} has the common name {', '.join(map(repr, found)) or None}, "
-            f"expected {name!r}; pass the certificate of this agent, or its name"
-        )
+def renew_certificates(
+    directory: Path, names: Collection[str], hosts: Sequence[str] = (), days: float = DAYS
+) -> None:
+    """Replace the certificates and keys of agents by new ones of the same authority.
+
+    Without `hosts` they are valid for those of the old ones. Agents that run take them up.
+    """
+    _check_present(directory, names)
+    _reissue(directory, names, hosts, days, _authority(directory))
 
 
-def _authority(directory: Path, days: int) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    path = directory / f"{AUTHORITY}.pem"
+def replace_authority(
+    directory: Path, names: Collection[str], hosts: Sequence[str] = (), days: float = DAYS
+) -> None:
+    """Replace the authority, and the certificates and keys of agents by those of the new one.
+
+    Every other certificate of the old authority is refused as soon as agents have the new files:
+    the remedy for a leaked key, of an agent or of the authority.
+    """
+    _check_present(directory, names)
+    old = _authority_files(directory)
+    new = _new_authority()
+    _write_pair(*old, *new)
+    _reissue(directory, names, hosts, days, new)
+
+
+def revoke(directory: Path, names: Collection[str]) -> None:
+    """Add names to the list of revoked ones; agents that run and watch it refuse them."""
+    check_names(names)
+    path = directory / REVOKED
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = [*before, *(name for name in names if name not in before)]
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def _reissue(
+    directory: Path,
+    names: Collection[str],
+    hosts: Sequence[str],
+    days: float,
+    authority: tuple[x509.Certificate, EllipticCurvePrivateKey],
+) -> None:
+    for name in names:
+        certificate, key = certificate_and_key(directory, name)
+        valid_for = [*LOOPBACK, *hosts] if hosts else _hosts_of(certificate)
+        _write_pair(certificate, key, *_issue(name, valid_for, days, *authority))
+
+
+def _authority_files(directory: Path) -> tuple[Path, Path]:
+    return directory / f"{AUTHORITY}.pem", directory / f"{AUTHORITY}.key"
+
+
+def _authority(directory: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
+    path, key_path = _authority_files(directory)
     if path.exists():
         return x509.load_pem_x509_certificate(path.read_bytes()), _authority_key(path)
-    _check_absent(path.with_suffix(".key"))
+    _check_absent(key_path)
+    certificate, key = _new_authority()
+    _write_pair(path, key_path, certificate, key)
+    return certificate, key
+
+
+def _new_authority() -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sheafed test authority")])
     certificate = (
-        _builder(name, name, key, days)
+        _builder(name, name, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    write_privately(path.with_suffix(".key"), _private_bytes(key))
-    write_atomically(path, _public_bytes(certificate))
     return certificate, key
 
 
@@ -91,6 +135,13 @@ def _authority_key(certificate: Path) -> EllipticCurvePrivateKey:
     return loaded
 
 
+def _check_present(directory: Path, names: Collection[str]) -> None:
+    check_names(names)
+    for path in (path for name in names for path in certificate_and_key(directory, name)):
+        if not path.exists():
+            raise InputError(f"there is no {path} to replace; leave out the option to create one")
+
+
 def _check_absent(*paths: Path) -> None:
     for path in paths:
         if path.exists():
@@ -100,7 +151,7 @@ def _check_absent(*paths: Path) -> None:
 def _issue(
     name: str,
     hosts: Sequence[str],
-    days: int,
+    days: float,
     authority: x509.Certificate,
     authority_key: EllipticCurvePrivateKey,
 ) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
@@ -113,7 +164,7 @@ def _issue(
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(
-            x509.SubjectAlternativeName([_host(host) for host in (*LOOPBACK, *hosts)]),
+            x509.SubjectAlternativeName([_host(host) for host in hosts]),
             critical=False,
         )
         .sign(authority_key, hashes.SHA256())
@@ -122,7 +173,7 @@ def _issue(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: float
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -155,6 +206,26 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def _hosts_of(path: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def _write_pair(
+    certificate_path: Path,
+    key_path: Path,
+    certificate: x509.Certificate,
+    key: EllipticCurvePrivateKey,
+) -> None:
+    """Write or replace both files; an agent that runs takes them up when they fit together."""
+    new = key_path.with_suffix(".key.new")
+    new.unlink(missing_ok=True)  # left by a killed writer
+    write_privately(new, _private_bytes(key))
+    new.replace(key_path)
+    write_atomically(certificate_path, _public_bytes(certificate))
 
 
 def _public_bytes(certificate: x509.Certificate) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from reprlib import repr as short
+from secrets import token_hex
 from threading import Condition
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -19,6 +21,8 @@ from sheafed.transport.zenoh.access_control import ALIVE, ANY, agent_access, key
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.guard import LINKS_PER_PEER, SPARE_LINKS, Guard
 from sheafed.transport.zenoh.outbox import Outbox
+from sheafed.transport.zenoh.presence import Presence
+from sheafed.transport.zenoh.renewal import CredentialsWatch
 from sheafed.transport.zenoh.settings import import_zenoh, open_session, session_settings
 
 if TYPE_CHECKING:
@@ -27,9 +31,9 @@ if TYPE_CHECKING:
 MESSAGES, ANNOUNCEMENTS = "message", "announcement"
 """The channels between two agents: messages of a round, and the latest state of an agent."""
 FLUSH_SECONDS = 2.0
+RETURN_LEASES = 2.0
+"""How long a neighbour that opens its links anew is waited for, in leases."""
 MAX_WAIT_SECONDS = 1.0
-MAX_INSTANCES = 8
-"""Of one neighbour that are kept: it announces them itself."""
 MAX_NAME = 64
 """Characters of the name of an unknown peer that are kept."""
 
@@ -77,7 +81,7 @@ class ZenohTransport:
         guard: bool = True,
     ) -> None:
         self._zenoh = import_zenoh()
-        from sheafed.transport.zenoh.certificates import check_common_name  # needs cryptography
+        from sheafed.transport.zenoh.certificate_checks import check_common_name  # cryptography
 
         if name in neighbours or len(set(neighbours)) != len(neighbours):
             raise InputError(
@@ -91,39 +95,34 @@ class ZenohTransport:
         """How many messages and announcements have arrived from each neighbour, valid or not."""
         self.unknown_peers: Counter[str] = Counter()
         """Links whose certificate names neither a neighbour nor a relay, by common name."""
+        self.revoked = credentials.revoked_names()
+        """Names whose certificates are not accepted, as the list was when links were opened."""
         self._network, self._limit = network, limit
         self._ledger = Ledger() if ledger is None else ledger
         self._mailbox = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
         self._announcements: dict[str, Message] = {}
-        self._instances: dict[str, set[str]] = {j: set() for j in self.neighbours}
+        self._presence = Presence(self.neighbours)
+        self.instance = token_hex(16)
+        """Tells this process from others of the same name."""
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
-        self._known_peers = {*self.neighbours, *relays}
-        max_links = LINKS_PER_PEER * len(self._known_peers) + SPARE_LINKS
+        self._relays, self._return_seconds = tuple(relays), RETURN_LEASES * lease
+        self._credentials = credentials
+        self._watch = CredentialsWatch(credentials, name)
+        max_links = LINKS_PER_PEER * len({*self.neighbours, *relays}) + SPARE_LINKS
         self._guard = Guard(name, listen, max_links) if guard and listen else None
-        self._session = open_session(
-            session_settings(
-                "client" if relays and not listen else "peer",
-                listen=listen if self._guard is None else self._guard.endpoints,
-                connect=connect,
-                credentials=credentials,
-                access=agent_access(network, name, self.neighbours, relays),
-                limit=limit,
-                lease=lease,
-            ),
-            self._guard,
+        self._settings = partial(
+            session_settings,
+            "client" if relays and not listen else "peer",
+            listen=listen if self._guard is None else self._guard.endpoints,
+            connect=connect,
+            credentials=credentials,
+            limit=limit,
+            lease=lease,
         )
-        self.instance = str(self._session.zid())
-        """Tells this process from others of the same name."""
+        self._session: zenoh.Session | None = None
+        self._open(self._guard)
         self._outbox = Outbox(self.neighbours, self._put, capacity, self._count_unsent)
-        # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
-        session, live = self._session, self._session.liveliness()
-        links = session.info.declare_link_events_listener(self._on_link, history=True)
-        inbox = session.declare_subscriber(key(network, ANY, name, ANY), self._on_sample)
-        watched = [key(network, j, ALIVE, ANY) for j in self.neighbours]
-        watches = [live.declare_subscriber(k, self._on_liveliness, history=True) for k in watched]
-        token = live.declare_token(key(network, name, ALIVE, self.instance))
-        self._declared = [links, inbox, *watches, token]
 
     @property
     def ledger(self) -> Ledger:
@@ -140,14 +139,49 @@ class ZenohTransport:
 
     @property
     def present(self) -> frozenset[str]:
-        """The neighbours that are alive and linked."""
-        with self._news:
-            return frozenset(j for j, instances in self._instances.items() if instances)
+        """The neighbours that are alive and linked, or will be in a moment, see `expect_back`."""
+        return self._presence.names
+
+    @property
+    def appearances(self) -> Counter[str]:
+        """How often each neighbour has appeared, for the first time or again."""
+        return self._presence.appearances
 
     def instances(self, neighbour: str) -> frozenset[str]:
         """Return the live processes that have the name and certificate of a neighbour."""
-        with self._news:
-            return frozenset(self._instances[neighbour])
+        return self._presence.instances(neighbour)
+
+    @property
+    def certificate_state(self) -> str:
+        """Until when the certificate is valid, and whether replaced files wait to be usable."""
+        return self._watch.describe()
+
+    def expect_back(self, neighbour: str) -> None:
+        """Let a neighbour count as present for some seconds: it is opening its links anew."""
+        self._check_known(neighbour)
+        self._presence.expect([neighbour], self._return_seconds)
+
+    def renewal_due(self) -> bool:
+        """Whether links should be opened anew, as the files of the credentials were replaced."""
+        return self._watch.replaced()
+
+    def renew(self) -> None:
+        """Close all links and open them anew, with the files of the credentials as they are now.
+
+        It takes a fraction of a second, in which neighbours count as present. What they send in it
+        is lost; announce it to them before, and repeat afterwards what they may have missed.
+        """
+        self._check_open()
+        self.flush()
+        self._watch.not_in_use()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()  # type: ignore[no-untyped-call]
+        self.revoked = self._credentials.revoked_names()
+        self._presence.forget(self._return_seconds, refused=self.revoked)
+        self._open()
+        self._watch.taken_up()
+        logger.info("%s opened its links anew; certificate %s", self.name, self.certificate_state)
 
     def send(self, messages: Iterable[Message]) -> None:
         """Encode, record and post the messages, in this order."""
@@ -221,7 +255,8 @@ class ZenohTransport:
         self.flush()
         self._closed = True
         self._outbox.close()
-        self._session.close()  # type: ignore[no-untyped-call]
+        if self._session is not None:
+            self._session.close()  # type: ignore[no-untyped-call]
         if self._guard is not None:
             self._guard.close()
         self._mailbox.clear()
@@ -241,6 +276,34 @@ class ZenohTransport:
             self.arrivals[sender] += 1
         self._notify()
 
+    def _open(self, guard: Guard | None = None) -> None:
+        """Open a session without the revoked neighbours, to which no rule applies then.
+
+        Args:
+            guard: the one to start; a guard that runs goes on in front of the next session.
+        """
+        neighbours = [j for j in self.neighbours if j not in self.revoked]
+        relays = [relay for relay in self._relays if relay not in self.revoked]
+        self._known_peers = {*neighbours, *relays}
+        access = agent_access(self._network, self.name, neighbours, relays)
+        session = self._session = open_session(self._settings(access=access), guard)
+        # The token is last: a neighbour that sees it can rely on this agent's subscriptions.
+        live = session.liveliness()
+        links = session.info.declare_link_events_listener(self._on_link, history=True)
+        inbox = key(self._network, ANY, self.name, ANY)
+        watched = [key(self._network, j, ALIVE, ANY) for j in neighbours]
+
+        def on_liveliness(sample: zenoh.Sample) -> None:
+            if self._session is session:  # not when it is closed to be opened anew
+                self._on_liveliness(sample)
+
+        self._declared = [
+            links,
+            session.declare_subscriber(inbox, self._on_sample),
+            *(live.declare_subscriber(k, on_liveliness, history=True) for k in watched),
+            live.declare_token(key(self._network, self.name, ALIVE, self.instance)),
+        ]
+
     def _notify(self) -> None:
         with self._news:
             self._events += 1
@@ -258,9 +321,12 @@ class ZenohTransport:
             self._outbox.post(to, key(self._network, self.name, to, channel), encoded.data)
 
     def _put(self, receiver: str, key: str, data: bytes) -> None:
+        session = self._session
+        if session is None or receiver in self.revoked:
+            return
         # DROP: with BLOCK a frozen neighbour would cost the links to the others.
         try:
-            self._session.put(key, data, congestion_control=self._zenoh.CongestionControl.DROP)
+            session.put(key, data, congestion_control=self._zenoh.CongestionControl.DROP)
         except self._zenoh.ZError as problem:
             self._mailbox.reject(MessageError("unsent", f"a message to {receiver!r}: {problem}"))
 
@@ -291,17 +357,10 @@ class ZenohTransport:
     def _on_liveliness(self, sample: zenoh.Sample) -> None:
         *_, quoted, _, instance = str(sample.key_expr).split("/")
         neighbour, alive = unquote(quoted), sample.kind == self._zenoh.SampleKind.PUT
-        with self._news:
-            instances = self._instances[neighbour]
-            before = bool(instances)
-            if not alive:
-                instances.discard(instance)
-            elif len(instances) < MAX_INSTANCES:
-                instances.add(instance)
-            present = bool(instances)
-        if present != before and not self._closed:
-            level = logging.INFO if present else logging.WARNING
-            state = "present" if present else "gone"
+        note = self._presence.appear if alive else self._presence.disappear
+        if note(neighbour, instance) and not self._closed:
+            level = logging.INFO if alive else logging.WARNING
+            state = "present" if alive else "gone"
             logger.log(level, "%s: neighbour %s is %s", self.name, neighbour, state)
         self._notify()
 
