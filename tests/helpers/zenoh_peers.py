@@ -1,6 +1,5 @@
 """The Zenoh transports of several agents in one process, over loopback with mutual TLS."""
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.errors import UnknownAgentError
+from sheafed.network.launcher import free_endpoints
 from sheafed.transport import Ledger, Message
 from sheafed.transport.zenoh import ZenohTransport, credentials_in
 from sheafed.transport.zenoh.transport import MESSAGES
@@ -15,9 +15,7 @@ from tests.helpers.messages import message, same_message
 
 
 def free_endpoint() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tls/127.0.0.1:{probe.getsockname()[1]}"
+    return free_endpoints(1)[0]
 
 
 def await_that(condition: Callable[[], bool], seconds: float = 20.0) -> None:

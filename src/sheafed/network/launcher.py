@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class LocalLauncher:
     ) -> None:
         self.out, self.grace = out, grace
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.endpoints = dict(zip(sorted(graph), _free_endpoints(len(graph)), strict=True))
+        self.endpoints = dict(zip(sorted(graph), free_endpoints(len(graph)), strict=True))
         self.commands = {
             name: self._command(config, name, sorted(graph.neighbors(name)), options)
             for name in sorted(graph)
@@ -135,10 +136,16 @@ class LocalLauncher:
         return command
 
 
-def _free_endpoints(count: int) -> list[str]:
-    """Return loopback addresses with unused ports, all different."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"tls/127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+def free_endpoints(count: int) -> list[str]:
+    """Return loopback addresses with unused ports, all different.
+
+    Below those that systems give to outgoing connections, one of which could take a port before
+    the agent does.
+    """
+    draw, found = random.SystemRandom(), set[int]()
+    while len(found) < count:
+        port = draw.randrange(10_000, 32_768)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return [f"tls/127.0.0.1:{port}" for port in found]
