@@ -70,7 +70,7 @@ class Unhurried(SheafFRL):
         send = node.send
         def unhurried(round):
             if not go.exists():
-                time.sleep(0.01 if round < 60 else 0.3)
+                time.sleep(0.01 if round < 40 else 0.3)
             return send(round)
         node.send = unhurried
         return node
@@ -91,7 +91,7 @@ def launch(directory: Path, epochs: int) -> PreloadedLauncher:
 
 
 def wait_until(out: Path, condition: Callable[[dict[str, Status]], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not condition(read_statuses(out)):
         assert time.monotonic() < end, logs(out)
         time.sleep(0.02)
@@ -121,7 +121,7 @@ def in_one_process(config: Path) -> dict[str, dict[str, torch.Tensor]]:
 
 def test_new_certificates_and_a_new_authority_cost_no_message(tmp_path: Path) -> None:
     """Without a restart, and with the weights of a training that nothing disturbed."""
-    with launch(tmp_path, epochs=40) as launcher:
+    with launch(tmp_path, epochs=22) as launcher:
         launcher.start()
         wait_until(tmp_path, lambda s: len(s) == 3 and all(a.round >= 5 for a in s.values()))
         renew_certificates(tmp_path / CERTIFICATES, "b")
