@@ -36,6 +36,28 @@ def test_certs_writes_files_for_all_names(run, tmp_path):
     assert sorted(p.stem for p in (tmp_path / "c").glob("*.key")) == ["ada", "authority", "bo"]
 
 
+def test_certs_renews_revokes_and_replaces_the_authority(run, tmp_path):
+    def files():
+        return {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+
+    assert run("certs", "c", "ada", "bo")[0] == 0
+    first = files()
+    assert run("certs", "c", "ada", "--renew", "--days", "30")[0] == 0
+    renewed = files()
+    assert {name for name in first if renewed[name] != first[name]} == {"ada.pem", "ada.key"}
+    assert run("certs", "c", "ada", "bo", "--new-authority")[0] == 0
+    assert {name for name, old in renewed.items() if files()[name] == old} == {"revoked"}
+    for _ in range(2):
+        code, printed, _ = run("certs", "c", "bo", "--revoke")
+        assert (code, (tmp_path / "c" / "revoked").read_text()) == (0, "bo\n")
+    assert "copy it to every agent" in printed
+    code, _, complaint = run("certs", "c", "bo", "--revoke", "--renew")
+    assert code == 2
+    assert "exclude each other" in complaint
+    assert run("certs", "c", "cy", "--renew")[0] == 2
+    assert "cy.pem" not in files()
+
+
 def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
     assert run("certs", "c", "ada")[0] == 0
     own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca"]

@@ -18,7 +18,7 @@ from sheafed.transport.zenoh.certificates import (
     make_certificates,
     renew_certificates,
     replace_authority,
-    revoke,
+    revoke_names,
 )
 from tests.helpers.preloaded_launcher import PreloadedLauncher
 
@@ -146,7 +146,7 @@ def test_the_others_go_on_without_a_revoked_agent_and_refuse_its_return(tmp_path
     with launch(tmp_path, epochs=100_000) as launcher:
         launcher.start()
         wait_until(tmp_path, lambda s: len(s) == 3 and all(a.round >= 5 for a in s.values()))
-        revoke(tmp_path / CERTIFICATES, "c")
+        revoke_names(tmp_path / CERTIFICATES, "c")
         wait_until(tmp_path, lambda s: s["a"].absent == s["b"].absent == ["c"])
         launcher.processes["c"].kill()
         launcher.processes["c"].wait()

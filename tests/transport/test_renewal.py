@@ -18,7 +18,7 @@ from sheafed.transport.zenoh.certificates import (
     make_certificates,
     renew_certificates,
     replace_authority,
-    revoke,
+    revoke_names,
 )
 from sheafed.transport.zenoh.credentials import AUTHORITY, REVOKED, certificate_and_key
 from sheafed.transport.zenoh.renewal import CredentialsWatch
@@ -121,7 +121,7 @@ def test_an_expired_certificate_ends_its_links_until_it_is_renewed(
 
 def test_an_agent_that_left_is_refused(peers: Peers, files: Path) -> None:
     a, b, c = (peers[name] for name in "abc")
-    revoke(files, "c")
+    revoke_names(files, "c")
     renew(a, b)
     await_that(lambda: linked(peers, "ab"))
     await_that(lambda: c.name in a.unknown_peers and c.name in b.unknown_peers)
@@ -180,7 +180,7 @@ def test_a_relay_takes_up_new_files_too(files: Path, endpoints: dict[str, str]) 
         }
         await_that(lambda: linked(peers, "ab", "bc", "ac"))
         renew_certificates(files, ["relay"])
-        revoke(files, "c")
+        revoke_names(files, "c")
         relay.renew_if_due()
         await_that(lambda: linked(peers, "ab"))
         peers["c"].send([message(1, "c", "a")])

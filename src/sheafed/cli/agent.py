@@ -209,19 +209,24 @@ def certs(
     ] = False,
 ) -> None:
     """Create a test authority and a certificate per agent; replace or revoke them."""
-    from sheafed.transport.zenoh import certificates
+    from sheafed.transport.zenoh.certificates import (
+        make_certificates,
+        renew_certificates,
+        replace_authority,
+        revoke_names,
+    )
 
     if renew + revoke + new_authority > 1:
         raise InputError("--renew, --revoke and --new-authority exclude each other; give one")
     if revoke:
-        certificates.revoke(directory, names)
+        revoke_names(directory, names)
         print(f"wrote {directory / REVOKED}; copy it to every agent that runs with --revoked")
         return
-    write = certificates.make_certificates
+    write = make_certificates
     if renew:
-        write = certificates.renew_certificates
+        write = renew_certificates
     elif new_authority:
-        write = certificates.replace_authority
+        write = replace_authority
     write(directory, names, host or [], days)
     print(f"wrote {directory}: authority.pem, and NAME.pem and NAME.key of {', '.join(names)}")
 

@@ -74,7 +74,7 @@ def replace_authority(
     _reissue(directory, names, hosts, days, new)
 
 
-def revoke(directory: Path, names: Collection[str]) -> None:
+def revoke_names(directory: Path, names: Collection[str]) -> None:
     """Add names to the list of revoked ones; agents that run and watch it refuse them."""
     check_names(names)
     path = directory / REVOKED
