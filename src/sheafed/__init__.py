@@ -6,6 +6,7 @@ from sheafed.agents.agent import Agent
 from sheafed.alignment import Alignment, AlignmentReport, align
 from sheafed.config.loading import load
 from sheafed.methods import (
+    Consensus,
     ConsensusDistillation,
     Distillation,
     MapPolicy,
@@ -21,6 +22,7 @@ __all__ = [
     "Agent",
     "Alignment",
     "AlignmentReport",
+    "Consensus",
     "ConsensusDistillation",
     "Distillation",
     "MapPolicy",

@@ -17,7 +17,7 @@ from sheafed import Agent, ConsensusDistillation, NonCooperative, train
 from sheafed.agents.objectives import cross_entropy, mean_squared_error
 from sheafed.agents.samples import Batch
 from sheafed.errors import HandshakeError, InputError
-from sheafed.methods.consensus import consensus, fit_temperature
+from sheafed.methods.consensus import Consensus, consensus, fit_temperature
 from sheafed.methods.consensus_distillation import PRECISION, ConsensusDistillationNode
 from sheafed.metrics import Metric
 from sheafed.transport import LocalTransport
@@ -181,13 +181,13 @@ def test_pilots_are_drawn_anew_in_every_round_and_for_every_agent() -> None:
     seen: dict[str, list[Tensor]] = {"a": [], "b": []}
     for name in seen:
         node = node_of(training, name)
-        plain = node._training_latents
+        plain = node.pilot_latents.in_training
 
         def record(rows: Tensor, round: int, name: str = name, plain: Any = plain) -> Tensor:
             seen[name].append(rows)
             return plain(rows, round)
 
-        node._training_latents = record
+        node.pilot_latents.in_training = record
     training.run(3)
     draws = [set(rows.tolist()) for drawn in seen.values() for rows in drawn]
     assert len(draws) == 6
@@ -246,9 +246,9 @@ def test_confidence_is_calibrated_by_validation_data() -> None:
     with torch.no_grad():
         temperature = fit_temperature(one.head(one.encoder(inputs)), labels)
     assert not 0.9 < temperature < 1.1
-    torch.testing.assert_close(found, torch.softmax(scores / temperature, dim=-1))
+    torch.testing.assert_close(found, torch.softmax(scores / temperature, dim=-1).half())
     # Without labels or if it is not wanted scores are taken as they are.
-    plain = torch.softmax(scores, dim=-1)
+    plain = torch.softmax(scores, dim=-1).half()
     torch.testing.assert_close(calibrated(None)[0], plain)
     torch.testing.assert_close(calibrated(labels, calibrate=False)[0], plain)
 
@@ -256,7 +256,7 @@ def test_confidence_is_calibrated_by_validation_data() -> None:
 def test_calibration_takes_samples_from_all_over_the_validation_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sheafed.methods.consensus_distillation.CALIBRATION_SAMPLES", 10)
+    monkeypatch.setattr("sheafed.methods.consensus.CALIBRATION_SAMPLES", 10)
     inputs, labels = samples(11, 19)
     order = labels.argsort(stable=True)  # sorted, as files often are
     one = agent(
@@ -416,7 +416,7 @@ def test_soft_labels_calibrate_too() -> None:
     with torch.no_grad():
         temperature = fit_temperature(one.head(one.encoder(x)), soft)
         expected = torch.softmax(one.head(one.encoder(pilots())) / temperature, dim=-1)
-    torch.testing.assert_close(node_of(training, "a").predict_pilots(0), expected)
+    torch.testing.assert_close(node_of(training, "a").predict_pilots(0), expected.half())
 
 
 # Faults
@@ -517,7 +517,7 @@ def test_one_pilot_is_too_few_for_batch_norm() -> None:
     targets = torch.full((M, CLASSES), 1 / CLASSES)
     targets[3] = torch.tensor([1.0, 0.0, 0.0])
     node.targets = targets
-    node.method = ConsensusDistillation(0.9)
+    node.consensus = Consensus(0.9)
     assert "distillation_loss" not in node.receive(1, {})
 
 

@@ -244,7 +244,8 @@ def test_different_label_sets_are_fine_without_probabilities() -> None:
 def test_neighbours_must_agree_on_probabilities() -> None:
     methods = {"a": SheafFRL(distillation=Distillation()), "b": SheafFRL()}
     nodes = nodes_of([agent("a", 8), agent("b", 5)], [("a", "b")], methods)
-    with pytest.raises(HandshakeError, match=r"do not agree on the distillation: 1 against 0"):
+    expected = "do not agree on the distillation: 'heads' against 'none'"
+    with pytest.raises(HandshakeError, match=expected):
         handshake(nodes, LocalTransport("ab"))
 
 

@@ -22,6 +22,7 @@ from sheafed.errors import InputError
 from sheafed.methods import (
     SWBN,
     ComFed,
+    Consensus,
     ConsensusDistillation,
     FedMuscle,
     FedProto,
@@ -58,6 +59,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     ),
     "gaussian": lambda: SheafFRL(pilots_per_round=8, noise=GaussianNoise(epsilon=8)),
     "consensus": lambda: ConsensusDistillation(confidence=0.4, exchange_every=2),
+    "agreed": lambda: SheafFRL(
+        pilots_per_round=8, distillation=Consensus(confidence=0.3), exchange_every=2
+    ),
     "alone": lambda: NonCooperative(whitening="private"),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.02, every=1),
     "projections": lambda: ComFed(penalty=0.5, projection=3, every="round"),

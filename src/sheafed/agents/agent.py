@@ -226,9 +226,12 @@ class Agent:
             record.append(latents)
         return latents
 
-    def apply_head(self, latents: Tensor) -> Tensor:
-        """Return what the head gives for latents `(n, d)`, in float32 if it is in less."""
-        return self._model.apply_head(latents)
+    def apply_head(self, latents: Tensor, head: nn.Module | None = None) -> Tensor:
+        """Return what the head, or another one of its kind, gives for latents `(n, d)`.
+
+        It is in float32 if the head is in less.
+        """
+        return self._model.apply_head(latents, head)
 
     @contextmanager
     def record_latents(self) -> Iterator[list[Tensor]]:

@@ -53,13 +53,20 @@ class LocalModel:
         with autocast(self.device, self.precision):
             return widened(call_encoder(self._encode, given))
 
-    def apply_head(self, latents: Tensor) -> Tensor:
-        """Return what the head gives for latents `(n, d)`, in float32 if it is in less."""
-        if self.head is None:
+    def apply_head(self, latents: Tensor, head: nn.Module | None = None) -> Tensor:
+        """Return what the head gives for latents `(n, d)`, in float32 if it is in less.
+
+        Args:
+            latents: on any device.
+            head: another one of the same kind, in place of the agent's.
+        """
+        half = self._head_half if head is None else half_dtype(head)
+        head = self.head if head is None else head
+        if head is None:
             raise InputError(f"agent {self.name!r} has no head to evaluate; give it one")
-        given = latents.to(device=self.device, dtype=self._head_half)
+        given = latents.to(device=self.device, dtype=half)
         with autocast(self.device, self.precision):
-            return widened(self.head(given))
+            return widened(head(given))
 
     @contextmanager
     def inference(self) -> Iterator[None]:

@@ -81,7 +81,7 @@ class PeerEvaluator:
             if wanted not in (CLASSES, OUTPUTS):
                 node.rejected["fields"] += 1
                 continue
-            outputs = head_outputs(node, node.interpret(message.tensors["latents"], neighbour))
+            outputs = node.read(node.interpret(message.tensors["latents"], neighbour))
             if wanted == OUTPUTS:
                 answer = {OUTPUTS: outputs.to(latent_dtype(node.agent))}
             else:

@@ -2,6 +2,7 @@
 
 from sheafed.methods.build_node import build_node
 from sheafed.methods.comfed import ComFed
+from sheafed.methods.consensus import Consensus
 from sheafed.methods.consensus_distillation import ConsensusDistillation
 from sheafed.methods.fedmuscle import FedMuscle
 from sheafed.methods.fedproto import FedProto
@@ -21,6 +22,7 @@ __all__ = [
     "SWBN",
     "ZCA",
     "ComFed",
+    "Consensus",
     "ConsensusDistillation",
     "Constant",
     "Distillation",

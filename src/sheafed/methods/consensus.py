@@ -10,14 +10,67 @@ wrong about it. Hence predictions count by their confidence, and that is calibra
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.objectives import soft_cross_entropy
+from sheafed.methods.node import count_outputs
+from sheafed.options import Fraction, NotNegative, Positive, Switch, options
+from sheafed.seeds import generator
 
 TEMPERATURES = (0.25, 8.0)
 """The smallest and the largest: a few labels that a head has right, or wrong, all of them, would
 else call for 0, or for no end."""
 BISECTIONS = 30
+CALIBRATION_SAMPLES = 1000
+"""How many of its validation samples an agent calibrates its confidence on, at most."""
+FEWEST = 2
+"""Pilots of a step: batch norm needs two."""
+
+
+@options
+class Consensus:
+    """Models learn the classes of pilots that neighbours agree on.
+
+    Args:
+        confidence: the probability that the consensus of a pilot must exceed to be learnt.
+        weight: of the soft cross-entropy beside the objective.
+        sharpness: by how much confident predictions outweigh others, see
+            `sheafed.methods.consensus.consensus`.
+        calibrate: divide the head's scores by the temperature at which they predict the agent's
+            validation data best. Without such data they are taken as they are.
+    """
+
+    kind: Literal["consensus"] = field(default="consensus", kw_only=True, repr=False)
+    confidence: Fraction = 0.8
+    weight: Positive = 1.0
+    sharpness: NotNegative = 4.0
+    calibrate: Switch = True
+
+    def learnt_pilots(self, targets: Tensor, most: int, seed: int, *moment: str | int) -> Tensor:
+        """Return indices of pilots that are agreed on, at most so many, drawn for a moment.
+
+        None are learnt if there are fewer than `FEWEST`.
+
+        Args:
+            targets: the consensus `(n, classes)`.
+            most: how many.
+            seed: of the network.
+            moment: what the draw is for, e.g. the agent and the round.
+        """
+        rows = (targets.amax(-1) > self.confidence).nonzero()[:, 0].cpu()
+        if len(rows) < FEWEST:
+            return rows[:0]
+        stream = generator(seed, *moment, "consensus")
+        return rows[torch.randperm(len(rows), generator=stream)[:most]]
+
+    def loss(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Return the weighted soft cross-entropy of scores against the consensus `(n, classes)`."""
+        return self.weight * soft_cross_entropy(scores, targets)
 
 
 def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
@@ -41,6 +94,18 @@ def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
     # Relative to the most confident, whose weight is 1: none is 0 / 0, whatever the sharpness.
     weights = (confidence / confidence.amax(0)) ** sharpness
     return (stacked * weights).sum(0) / weights.sum(0)
+
+
+def agree(own: Tensor | None, others: Sequence[Tensor], sharpness: float) -> Tensor | None:
+    """Return the consensus of what neighbours predict and the own prediction, if there is one.
+
+    None without any prediction of a neighbour. Those that were rounded in a message are made to
+    sum to 1 again.
+    """
+    if not others:
+        return None
+    given = [p.float() for p in (*([] if own is None else [own]), *others)]
+    return consensus([p / p.sum(-1, keepdim=True) for p in given], sharpness)
 
 
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
@@ -72,3 +137,34 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
         else:
             high = middle
     return 2 / (low + high)
+
+
+@torch.no_grad()
+def calibrated_probabilities(agent: Agent, latents: Tensor, *, calibrate: bool = True) -> Tensor:
+    """Return the class probabilities `(n, classes)` that an agent's head gives latents."""
+    with agent.inference():
+        scores = agent.apply_head(latents)
+        return torch.softmax(scores / (_temperature(agent) if calibrate else 1.0), dim=-1)
+
+
+def _temperature(agent: Agent) -> float:
+    samples = agent.data.validation
+    if samples is None:
+        return 1.0
+    count = min(len(samples), CALIBRATION_SAMPLES)
+    rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
+    latents, labels = agent.encode_samples(samples, rows)
+    if labels is None:
+        return 1.0
+    return fit_temperature(agent.apply_head(latents).cpu(), labels)
+
+
+def count_classes(agent: Agent) -> int:
+    """Return how many classes an agent's head tells apart, 0 if it tells none apart."""
+    outputs = 0 if agent.regression else count_outputs(agent)
+    return outputs if outputs > 1 else 0  # a single score is no probability
+
+
+def is_labelled(agent: Agent) -> bool:
+    """Whether an agent's training data have targets."""
+    return agent.data.train.batch(torch.arange(1)).targets is not None

@@ -17,24 +17,25 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sheafed.agents.objectives import soft_cross_entropy
 from sheafed.errors import MessageError
-from sheafed.methods.consensus import consensus, fit_temperature
-from sheafed.methods.node import ROUND, NodeContext, count_outputs
+from sheafed.methods.consensus import (
+    FEWEST,
+    Consensus,
+    agree,
+    calibrated_probabilities,
+    count_classes,
+    is_labelled,
+)
+from sheafed.methods.node import ROUND, NodeContext
 from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.methods.predictions import are_probabilities, check_same_classes
+from sheafed.methods.reading_head import as_reading_head, fit_reading_head
 from sheafed.options import Count, Fraction, NotNegative, Positive, Switch, options
-from sheafed.seeds import generator
-from sheafed.tensor_tree import select_rows
 from sheafed.transport.message import Message, TensorSpec
 
 PROBABILITIES = "probabilities"
 PRECISION = torch.float16
 """Of probabilities in messages: off by at most $2^{-11}$ of themselves."""
-CALIBRATION_SAMPLES = 1000
-"""How many of its validation samples an agent calibrates its confidence on, at most."""
-FEWEST = 2
-"""Pilots of a step: batch norm needs two."""
 Pilots = Annotated[int, Field(ge=FEWEST, strict=True)]
 
 
@@ -59,6 +60,8 @@ class ConsensusDistillation(PostHocOptions):
             validation data best. Without such data they are taken as they are.
         exchange_every: rounds from one exchange to the next, by default an epoch.
         pilots_per_round: in a training step, at least 2, by default the agent's batch size.
+        reading_head: read what neighbours send by a second head, fitted when the maps are
+            (`sheafed.methods.reading_head`). What agents make of their own data stays the same.
     """
 
     name: Literal["consensus-distillation"] = field(
@@ -70,6 +73,7 @@ class ConsensusDistillation(PostHocOptions):
     calibrate: Switch = True
     exchange_every: Count | None = None
     pilots_per_round: Pilots | None = None
+    reading_head: Switch = True
     shrinkage: Fraction | Literal["least"] = field(default=0.9, kw_only=True)
 
     @property
@@ -86,13 +90,14 @@ class ConsensusDistillationNode(PostHocNode):
     def __init__(self, method: ConsensusDistillation, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)
         self.method = method
+        self.consensus = Consensus(
+            method.confidence, method.weight, method.sharpness, method.calibrate
+        )
         self.every = method.exchange_every or context.rounds_per_epoch
         self.pilots_per_round = method.pilots_per_round or max(FEWEST, self.agent.batch_size)
-        outputs = 0 if self.agent.regression else count_outputs(self.agent)
-        self.classes = outputs if outputs > 1 else 0  # a single score is no probability
+        self.classes = count_classes(self.agent)
         """How many the head tells apart, 0 if it tells none apart."""
-        first = self.agent.data.train.batch(torch.arange(1))
-        self.teaches = self.classes > 0 and first.targets is not None
+        self.teaches = self.classes > 0 and is_labelled(self.agent)
         """Whether neighbours learn from its predictions: it has a head and labels."""
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
@@ -136,7 +141,7 @@ class ConsensusDistillationNode(PostHocNode):
         listeners = [j for j in neighbours if self.classes and self.peers[j]["classes"]]
         if not self.is_exchanged(round) or not listeners:
             return
-        self._own = self.predict_pilots(round).to(PRECISION) if self.teaches else None
+        self._own = self.predict_pilots(round) if self.teaches else None
         tensors = {} if self._own is None else {PROBABILITIES: self._own}
         for j in listeners:
             if self.teaches or self.peers[j]["teaches"]:
@@ -144,21 +149,12 @@ class ConsensusDistillationNode(PostHocNode):
 
     @torch.no_grad()
     def predict_pilots(self, round: int) -> Tensor:
-        """Return the own class probabilities `(M, classes)` of all pilots, calibrated."""
-        latents = self.pilot_latents(round=round)
-        with self.agent.inference():
-            return torch.softmax(self.agent.apply_head(latents) / self._temperature(), dim=-1)
+        """Return the own class probabilities `(M, classes)` of all pilots, as they are sent."""
+        return self._predict(self.pilot_latents(round=round))
 
-    def _temperature(self) -> float:
-        samples = self.agent.data.validation
-        if not self.method.calibrate or samples is None:
-            return 1.0
-        count = min(len(samples), CALIBRATION_SAMPLES)
-        rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
-        latents, labels = self.agent.encode_samples(samples, rows)
-        if labels is None:
-            return 1.0
-        return fit_temperature(self.agent.apply_head(latents).cpu(), labels)
+    def _predict(self, latents: Tensor) -> Tensor:
+        calibrate = self.method.calibrate
+        return calibrated_probabilities(self.agent, latents, calibrate=calibrate).to(PRECISION)
 
     def _agree(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Form the consensus of own predictions and what neighbours have said last."""
@@ -168,36 +164,62 @@ class ConsensusDistillationNode(PostHocNode):
         messages = self.valid_messages(round, ROUND, inbox, specs, _check)
         for j in taught & messages.keys():
             self._predictions[j] = messages[j].tensors[PROBABILITIES]
-        own = [] if self._own is None else [self._own]
         others = [self._predictions[j] for j in sorted(self._predictions)]
-        self.targets = None
-        if others:
-            self.targets = consensus([*map(_normalised, (*own, *others))], self.method.sharpness)
+        self.targets = agree(self._own, others, self.method.sharpness)
         self._own = None
 
     def _distillation_loss(self, round: int) -> Tensor | None:
         """Return the soft cross-entropy on pilots of this round; None if too few are agreed on."""
         if self.targets is None:
             return None
-        rows = (self.targets.amax(-1) > self.method.confidence).nonzero()[:, 0].cpu()
-        if len(rows) < FEWEST:
+        moment = (self.context.seed, self.name, round)
+        rows = self.consensus.learnt_pilots(self.targets, self.pilots_per_round, *moment)
+        if not len(rows):
             return None
-        stream = generator(self.context.seed, self.name, round, "consensus")
-        rows = rows[torch.randperm(len(rows), generator=stream)[: self.pilots_per_round]]
-        targets = self.targets[rows.to(self.targets.device)]
-        scores = self.agent.apply_head(self._training_latents(rows, round))
-        return self.method.weight * soft_cross_entropy(scores, targets)
+        scores = self.agent.apply_head(self.pilot_latents.in_training(rows, round))
+        return self.consensus.loss(scores, self.targets[rows.to(self.targets.device)])
 
-    def _training_latents(self, rows: Tensor, round: int) -> Tensor:
-        """Return the latents of pilots as a training step sees them, e.g. with dropout."""
-        if self.agent.frozen:
-            return self.pilot_latents(rows, round)  # they are encoded only once
-        return self.agent.encode(select_rows(self.context.pilots.of(self.name), rows))
+    # After training
+
+    def beside_latents(self, pilots: Tensor) -> dict[str, dict[str, Tensor]]:
+        self._own = None
+        if not (self.method.reading_head and self.teaches):
+            return {}
+        self._own = self._predict(pilots)
+        listeners = [j for j in self.neighbours if self.peers[j]["classes"]]
+        return {j: {PROBABILITIES: self._own} for j in listeners}
+
+    def expected_beside(self, neighbour: str) -> dict[str, TensorSpec]:
+        if not (self.method.reading_head and self.classes and self.peers[neighbour]["teaches"]):
+            return {}
+        return {PROBABILITIES: TensorSpec(PRECISION, (self.context.pilots.total, self.classes))}
+
+    def check_alignment(self, message: Message) -> None:
+        _check(message)
+
+    def after_alignment(self, messages: Mapping[str, Message]) -> None:
+        """Fit the reading head to latents of pilots that neighbours have sent and predicted.
+
+        Without any there is none: an earlier one was fitted to an earlier encoder.
+        """
+        taught = {j: m.tensors for j, m in sorted(messages.items()) if PROBABILITIES in m.tensors}
+        predictions = [tensors[PROBABILITIES] for tensors in taught.values()]
+        targets = agree(self._own, predictions, self.method.sharpness)
+        self._own = self.reading_head = None
+        if targets is not None:
+            latents = [self.interpret(tensors["latents"], j) for j, tensors in taught.items()]
+            repeated = targets.repeat(len(latents), 1)
+            self.reading_head = fit_reading_head(
+                self.agent, torch.cat(latents), repeated, seed=self.context.seed
+            )
 
     # The handshake
 
     def shared_settings(self) -> dict[str, str | int]:
-        return super().shared_settings() | {"rounds between exchanges": self.every}
+        return super().shared_settings() | {
+            "rounds between exchanges": self.every,
+            "reading heads": int(self.method.reading_head),
+        }
 
     def announced_sizes(self) -> dict[str, int]:
         return super().announced_sizes() | {"classes": self.classes, "teaches": int(self.teaches)}
@@ -219,22 +241,24 @@ class ConsensusDistillationNode(PostHocNode):
 
     def state(self) -> dict[str, Any]:
         predictions = dict(sorted(self._predictions.items()))  # equal states, equal files
-        return super().state() | {"targets": self.targets, "predictions": predictions}
+        head = self.reading_head
+        return super().state() | {
+            "targets": self.targets,
+            "predictions": predictions,
+            "reading_head": None if head is None else dict(head.state_dict()),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
         self.targets, self._predictions = state["targets"], dict(state["predictions"])
-
-
-def _normalised(probabilities: Tensor) -> Tensor:
-    """Return probabilities that were rounded in a message as ones whose sum is 1."""
-    probabilities = probabilities.float()
-    return probabilities / probabilities.sum(-1, keepdim=True)
+        self.reading_head = None
+        if state["reading_head"] is not None:
+            self.reading_head = as_reading_head(self.agent, state["reading_head"])
 
 
 def _check(message: Message) -> None:
-    for probabilities in message.tensors.values():
-        if not are_probabilities(probabilities.float()):
-            raise MessageError(
-                PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
-            )
+    given = message.tensors.get(PROBABILITIES)
+    if given is not None and not are_probabilities(given.float()):
+        raise MessageError(
+            PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
+        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.precision import HALF
@@ -102,6 +102,8 @@ class Node(ABC):
         self.rejected: Counter[str] = Counter()
         """How many messages failed each check."""
         self.pilot_latents = PilotEncoder(self.agent, context.pilots)
+        self.reading_head: nn.Module | None = None
+        """Reads what neighbours transmit in place of the agent's head, if there is one."""
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
@@ -196,8 +198,14 @@ class Node(ABC):
         return self.link_to(neighbour)(latents)
 
     def interpret(self, received: Tensor, neighbour: str) -> Tensor:
-        """Return what a neighbour transmitted as latents `(n, d_i)` for the own head."""
+        """Return what a neighbour transmitted as latents `(n, d_i)` of this agent."""
         return self.link_from(neighbour)(received)
+
+    @torch.no_grad()
+    def read(self, latents: Tensor) -> Tensor:
+        """Return what the agent makes of latents `(n, d_i)` that were transmitted to it."""
+        with self.agent.inference():
+            return self.agent.apply_head(latents, self.reading_head)
 
     # State
 

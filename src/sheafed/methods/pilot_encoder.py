@@ -35,6 +35,12 @@ class PilotEncoder:
                 self._frozen = encode_pilots(self._agent, inputs, round)
         return self._frozen if indices is None else select_rows(self._frozen, indices)
 
+    def in_training(self, indices: Tensor, round: int) -> Tensor:
+        """Return the latents of pilots as a training step has them, e.g. with dropout."""
+        if self._agent.frozen:
+            return self(indices, round)  # they are encoded only once
+        return self._agent.encode(select_rows(self._pilots.of(self._agent.name), indices))
+
 
 def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:
     with agent.inference():

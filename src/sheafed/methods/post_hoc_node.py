@@ -72,23 +72,53 @@ class PostHocNode(DynamicNode):
         pilots = self.pilot_latents(round=round)
         self._fit_whitening(pilots)
         self._white = self.zca(pilots)
+        beside = self.beside_latents(pilots)
         for j in self.neighbours:
             latents = self.link_to(j, round, ALIGNMENT).carry(self._white)
-            yield Message(ALIGNMENT, round, self.name, j, {"latents": latents})
+            tensors = {"latents": latents, **beside.get(j, {})}
+            yield Message(ALIGNMENT, round, self.name, j, tensors)
 
-    def align(self, round: int, inbox: Mapping[str, Message]) -> None:
-        """Solve (P2a) and (P2b) on all pilots."""
+    def align(
+        self, round: int, inbox: Mapping[str, Message], *, newcomer: str | None = None
+    ) -> None:
+        """Solve (P2a) and (P2b) on all pilots.
+
+        Args:
+            round: of the messages.
+            inbox: what arrived, by sender.
+            newcomer: a neighbour that must change nothing but the map of its own edge.
+        """
         if self._white is None:
             raise InputError(f"agent {self.name!r}: align() comes after alignment_messages()")
         dtype, total = self._white.dtype, self.context.pilots.total
         specs = {
-            j: {"latents": TensorSpec(dtype, (total, endpoint.width))}
+            j: {"latents": TensorSpec(dtype, (total, endpoint.width)), **self.expected_beside(j)}
             for j, endpoint in self.endpoints.items()
         }
-        for j, message in self.valid_messages(round, ALIGNMENT, inbox, specs).items():
+        messages = self.valid_messages(round, ALIGNMENT, inbox, specs, self.check_alignment)
+        for j, message in messages.items():
             endpoint = self.endpoints[j]
             endpoint.fit(endpoint.cross(self._white, message.tensors["latents"]), round)
         self._white = None
+        self.after_alignment({j: m for j, m in messages.items() if j != newcomer})
+
+    def beside_latents(self, pilots: Tensor) -> dict[str, dict[str, Tensor]]:
+        """Return what else the alignment messages to neighbours hold.
+
+        Args:
+            pilots: the raw latents of all pilots.
+        """
+        return {}
+
+    def expected_beside(self, neighbour: str) -> dict[str, TensorSpec]:
+        """Return what else a neighbour's alignment message must hold."""
+        return {}
+
+    def check_alignment(self, message: Message) -> None:
+        """Raise `MessageError` if what else an alignment message holds is wrong."""
+
+    def after_alignment(self, messages: Mapping[str, Message]) -> None:
+        """Use what alignment messages hold, now that the maps are fitted."""
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"shrinkage": self.zca.shrinkage}

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sheafed.agents.samples import Samples
 from sheafed.errors import InputError
-from sheafed.evaluation.peer_evaluator import head_outputs
 from sheafed.methods.node import Node
 from sheafed.methods.predictions import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream
@@ -61,7 +60,7 @@ def communication_accuracy(
     latents = receiver.interpret(received, sender.name)
     if targets is None:
         raise InputError(f"agent {sender.name!r}: its test data have no labels; give labels")
-    return accuracy(head_outputs(receiver, latents), targets)
+    return accuracy(receiver.read(latents), targets)
 
 
 def invert_as_eavesdropper(

@@ -73,7 +73,10 @@ def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
         raise InputError(
             f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
         )
-    return Pipeline(sender.encoder, link_layer(nodes, path), receiver.head)
+    reading = nodes[path[-1]].reading_head if len(path) > 1 else None
+    return Pipeline(
+        sender.encoder, link_layer(nodes, path), receiver.head if reading is None else reading
+    )
 
 
 def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only: bool) -> None:

@@ -125,7 +125,10 @@ class Network:
     def outputs(
         self, latents: ArrayT, sender: str, receiver: str, path: Sequence[str] | None = None
     ) -> ArrayT:
-        """Return what the receiver's head makes of the sender's latents, e.g. `(n, classes)`."""
+        """Return what the receiver's head makes of the sender's latents, e.g. `(n, classes)`.
+
+        A receiver that has a reading head reads by it what others have sent.
+        """
         return inference.outputs(self.nodes, latents, self._path(sender, receiver, path))
 
     def classify(
@@ -149,6 +152,7 @@ class Network:
     def pipeline(self, sender: str, receiver: str, path: Sequence[str] | None = None) -> nn.Module:
         """Return the sender's encoder, the link and the receiver's head as one module.
 
+        A receiver that has a reading head reads by it.
         It has copies on the CPU, in evaluation mode and without gradients.
         """
         return deployment.pipeline(self.nodes, self._path(sender, receiver, path))

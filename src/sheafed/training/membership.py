@@ -206,7 +206,9 @@ def _train_on(
     if others != "resting":
         # On another transport: this one has carried alignments, perhaps of the same round.
         fresh = LocalTransport(list(network.nodes), ledger=history.ledger)
-        fit_post_hoc_maps(network.nodes, _barrier(network, fresh), history.rounds - 1)
+        apart = newcomer.name if others == "undisturbed" else None
+        barrier = _barrier(network, fresh)
+        fit_post_hoc_maps(network.nodes, barrier, history.rounds - 1, newcomer=apart)
     else:
         newcomer.fit_whitening()
         _fit_maps(newcomer, hosts, transport, history.rounds)

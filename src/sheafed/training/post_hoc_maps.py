@@ -23,8 +23,17 @@ SHRINKAGES = (0.1, 0.5, 0.9)
 """The candidates for the shrinkage of a fair whitening, beside the method's own."""
 
 
-def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> None:
-    """Let methods that do not learn maps in training fit them now."""
+def fit_post_hoc_maps(
+    nodes: Mapping[str, Node], policy: WaitPolicy, round: int, *, newcomer: str | None = None
+) -> None:
+    """Let methods that do not learn maps in training fit them now.
+
+    Args:
+        nodes: of this process.
+        policy: how messages are sent and waited for.
+        round: of the messages.
+        newcomer: an agent that must change nothing in others but the maps of its own edges.
+    """
     for name, node in nodes.items():
         with divergence_of(name, round):
             policy.send(node.alignment_messages(round))
@@ -32,7 +41,10 @@ def fit_post_hoc_maps(nodes: Mapping[str, Node], policy: WaitPolicy, round: int)
     inboxes = policy.collect(round, {ALIGNMENT: neighbours})[ALIGNMENT]
     for name, node in nodes.items():
         with divergence_of(name, round):
-            node.align(round, inboxes[name])
+            if newcomer is not None and isinstance(node, PostHocNode):
+                node.align(round, inboxes[name], newcomer=newcomer)
+            else:
+                node.align(round, inboxes[name])
 
 
 def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:
@@ -49,7 +61,7 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     if not any(network.group.gather(bool(nodes))):
         return {}
     kept = [(node.source, node.shrinkage) for node in nodes]
-    fitted = [deepcopy(PostHocNode.state(node)) for node in nodes]
+    fitted = [deepcopy(node.state()) for node in nodes]
     sent, rounds = policy.transport.ledger.state(), count(network.history.rounds)
 
     def fit(settings: Sequence[tuple[Source, Shrinkage]]) -> None:
@@ -82,7 +94,7 @@ def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[s
     columns["as-in-paper"] = figures()
     for node, settings, maps in zip(nodes, kept, fitted, strict=True):
         node.source, node.shrinkage = settings
-        PostHocNode.load_state(node, maps)
+        node.load_state(maps)
     policy.transport.ledger.restore(sent)
     return columns
 

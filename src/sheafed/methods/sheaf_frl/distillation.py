@@ -17,6 +17,8 @@ learnt from.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -41,6 +43,7 @@ class Distillation:
         weight: of the soft cross-entropy, or of the squared error, beside the objective.
     """
 
+    kind: Literal["heads"] = field(default="heads", kw_only=True, repr=False)
     confidence: Fraction = 0.8
     weight: Positive = 1.0
 

@@ -34,6 +34,8 @@ class LastExchange:
     round: int = 0
     """Of the exchange, which decides the pilots; an agent that was away may be further by now."""
     received: dict[str, Received] = field(default_factory=dict)
+    consensus: Tensor | None = None
+    """What neighbours and the agent itself agree on, `(K, classes)`, if models learn it."""
 
     @classmethod
     def read(
@@ -68,9 +70,11 @@ class LastExchange:
     def state(self) -> dict[str, Any]:
         return {
             "round": self.round,
+            "consensus": self.consensus,
             "received": {j: dict(vars(r)) for j, r in self.received.items()},
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LastExchange:
-        return cls(state["round"], {j: Received(**r) for j, r in state["received"].items()})
+        received = {j: Received(**r) for j, r in state["received"].items()}
+        return cls(state["round"], received, state["consensus"])

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from sheafed.channels import Channel
 from sheafed.errors import InputError
+from sheafed.methods.consensus import Consensus
 from sheafed.methods.node import NodeContext
 from sheafed.methods.shared_solver import SharedSolver, Solver
 from sheafed.methods.sheaf_frl.distillation import Distillation
@@ -34,7 +35,9 @@ class SheafFRL:
         pilots_per_round: how many are drawn anew each round, all if there are fewer, or a policy
             from `sheafed.pilots`.
         whitening: `ZCA()`, `SWBN()`, or `NoWhitening()`.
-        distillation: `Distillation()` to exchange class probabilities, None for the paper's method.
+        distillation: None for the paper's method. `Consensus()`: models learn the classes of pilots
+            that neighbours agree on. `Distillation()`: heads learn neighbours' predictions of what
+            these transmit.
         exchange_every: rounds from one exchange to the next. Between them nothing is sent and no
             map is fitted, but what arrived last is still used: own latents of the same pilots are
             pulled to it, and its class probabilities are learnt.
@@ -61,7 +64,10 @@ class SheafFRL:
     whitening: Annotated[ZCA | SWBN | NoWhitening, OneOf(ZCA, SWBN, NoWhitening, default=ZCA)] = (
         ZCA()
     )
-    distillation: Distillation | None = None
+    distillation: (
+        Annotated[Distillation | Consensus, OneOf(Distillation, Consensus, default=Distillation)]
+        | None
+    ) = None
     exchange_every: Count = 1
     quantisation: Quantisation = "none"
     channel: Channel | None = None
@@ -80,7 +86,10 @@ class SheafFRL:
 
     @property
     def label(self) -> str:
-        return "Sheaf-FRL" if self.distillation is None else "Sheaf-FRL with distillation"
+        if self.distillation is None:
+            return "Sheaf-FRL"
+        agreed = isinstance(self.distillation, Consensus)
+        return f"Sheaf-FRL with {'consensus' if agreed else 'distillation'}"
 
     def node(self, context: NodeContext) -> SheafFRLNode:
         return SheafFRLNode(self, context)

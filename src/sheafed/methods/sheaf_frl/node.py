@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
+from sheafed.methods.consensus import Consensus, agree, count_classes, is_labelled
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
 from sheafed.methods.node import ROUND, NodeContext, count_outputs, latent_dtype
 from sheafed.methods.predictions import check_same_classes
-from sheafed.methods.sheaf_frl.distillation import check_same_outputs
+from sheafed.methods.sheaf_frl.distillation import Distillation, check_same_outputs
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
 from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES, LatentCodec
@@ -35,7 +37,7 @@ from sheafed.methods.sheaf_frl.round_messages import (
 )
 from sheafed.methods.sheaf_frl.sent_pilots import SentPilots, release
 from sheafed.methods.whitening import Unwhitened
-from sheafed.pilots.policies import as_pilot_policy, policy_digest
+from sheafed.pilots.policies import PilotPolicy, as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 if TYPE_CHECKING:
@@ -54,9 +56,13 @@ class SheafFRLNode(DynamicNode):
             method.pilots_per_round, context.pilots.total, context.seed
         )
         self.codec = LatentCodec(method.quantisation, self.dtype)
-        predicted = 0 if method.distillation is None else count_outputs(self.agent)
-        self.classes, self.outputs = (0, predicted) if self.agent.regression else (predicted, 0)
+        self.classes, self.outputs = _predicted(method, self.agent)
         """How many classes, or numbers, the head predicts for its neighbours."""
+        self.learnt_classes = self.classes
+        """How many classes the head learns from its neighbours."""
+        if isinstance(method.distillation, Consensus):
+            self.learnt_classes = count_classes(self.agent)
+            check_single_samples(self.name, self.pilot_policy)
         self.map_updates = MapUpdates(method.maps, method.exchange_every, context.rounds_per_epoch)
         self.penalty = as_penalty(method.penalty)
         self.weights: dict[str, float] = {}
@@ -92,6 +98,13 @@ class SheafFRLNode(DynamicNode):
         comparable = {j: m for j, m in messages.items() if is_comparable(m)}
         self._fit_maps(round, sent, comparable)
         self._last_exchange = LastExchange.read(round, messages, self.endpoints)
+        if isinstance(self.method.distillation, Consensus) and self.learnt_classes:
+            said = [m.tensors.get(PROBABILITIES) for _, m in sorted(comparable.items())]
+            self._last_exchange.consensus = agree(
+                sent.probabilities,
+                [p for p in said if p is not None],
+                self.method.distillation.sharpness,
+            )
         log = self._step(round, sent.own)
         self.weights = updated_weights(
             self.penalty,
@@ -107,7 +120,8 @@ class SheafFRLNode(DynamicNode):
     def reuse(self, round: int, message: Message) -> Message | None:
         """Use an earlier message as far as it still holds, see `moved_to`."""
         then, now = (self.pilot_policy.select(r).fingerprint() for r in (message.round, round))
-        if then != now and not (self.classes or self.outputs):
+        learns_others = isinstance(self.method.distillation, Distillation)
+        if then != now and not (learns_others and (self.classes or self.outputs)):
             return None
         expected = self._expected(round)[message.sender]
         return moved_to(round, message, expected, same_pilots=then == now)
@@ -120,7 +134,10 @@ class SheafFRLNode(DynamicNode):
     def _encode_exchange(self, round: int, *, learning: bool) -> SentPilots:
         raw, own = self._encode_pilots(round, learning=learning)
         own_all = self.white_pilots() if self.map_updates.sends_all(round) else None
-        return release(self.method, self.context, self.whitening, round, raw, own, own_all)
+        teaches = bool(self.classes or self.outputs)
+        return release(
+            self.method, self.context, self.whitening, round, raw, own, own_all, teaches=teaches
+        )
 
     def _encode_pilots(self, round: int, *, learning: bool) -> tuple[Tensor, Tensor]:
         """Return the own latents of a round's pilots `(K, d)`, raw and white."""
@@ -192,7 +209,7 @@ class SheafFRLNode(DynamicNode):
         with self.agent.rng_context():
             loss = self.local_loss(round)
             log["loss"] = float(loss.detach())
-            distillation_loss = self._distillation_loss()
+            distillation_loss = self._distillation_loss(round)
             if distillation_loss is not None:
                 loss = loss + distillation_loss
                 log["distillation_loss"] = float(distillation_loss.detach())
@@ -200,13 +217,29 @@ class SheafFRLNode(DynamicNode):
             self.agent.apply_gradients()
         return log
 
-    def _distillation_loss(self) -> Tensor | None:
-        teachers, distillation = self._last_exchange.predictions(), self.method.distillation
+    def _distillation_loss(self, round: int) -> Tensor | None:
+        distillation = self.method.distillation
+        if isinstance(distillation, Consensus):
+            return self._consensus_loss(distillation, round)
+        teachers = self._last_exchange.predictions()
         if distillation is None or self.agent.head is None or teachers is None:
             return None
         white, predictions = teachers
         loss = distillation.regression_loss if self.agent.regression else distillation.loss
         return loss(self.agent.apply_head, self.whitening.eval().colour(white), predictions)
+
+    def _consensus_loss(self, consensus: Consensus, round: int) -> Tensor | None:
+        """Return the loss of the model on pilots of the last exchange that are agreed on."""
+        targets = self._last_exchange.consensus
+        if targets is None:
+            return None
+        moment = (self.context.seed, self.name, round)
+        rows = consensus.learnt_pilots(targets, self.agent.batch_size, *moment)
+        if not len(rows):
+            return None
+        indices = self.pilot_policy.select(self._last_exchange.round).indices[rows]
+        scores = self.agent.apply_head(self.pilot_latents.in_training(indices, round))
+        return consensus.loss(scores, targets[rows.to(targets.device)])
 
     # The handshake
 
@@ -221,7 +254,7 @@ class SheafFRLNode(DynamicNode):
             "pilots of the first rounds": policy_digest(self.pilot_policy),
             "latent precision": f"{self.dtype} {method.quantisation}",
             "rounds between exchanges": method.exchange_every,
-            "distillation": int(method.distillation is not None),
+            "distillation": "none" if method.distillation is None else method.distillation.kind,
         }
 
     def announced_sizes(self) -> dict[str, int]:
@@ -234,7 +267,7 @@ class SheafFRLNode(DynamicNode):
 
     def prepare_edge(self, neighbour: str) -> None:
         edge, other = self.edge(neighbour), self.peers[neighbour]
-        check_same_classes(self.name, self.classes, neighbour, other["classes"])
+        check_same_classes(self.name, self.learnt_classes, neighbour, other["classes"])
         check_same_outputs(self.name, self.announced_sizes(), neighbour, other)
         self.endpoints[neighbour] = make_endpoint(
             self.method, self.context, neighbour, edge, other["dimension"]
@@ -285,3 +318,23 @@ class SheafFRLNode(DynamicNode):
         self.map_updates.running = dict(state["running"])
         self.weights = dict(state["weights"])
         self._last_exchange = LastExchange.from_state(state["last_exchange"])
+
+
+def _predicted(method: SheafFRL, agent: Agent) -> tuple[int, int]:
+    """Return how many classes and how many numbers an agent's head predicts for its neighbours."""
+    if method.distillation is None:
+        return 0, 0
+    if isinstance(method.distillation, Consensus):
+        return (count_classes(agent) if is_labelled(agent) else 0), 0
+    predicted = count_outputs(agent)
+    return (0, predicted) if agent.regression else (predicted, 0)
+
+
+def check_single_samples(name: str, policy: PilotPolicy) -> None:
+    """Raise if pilots are means of samples: these have no class that could be agreed on."""
+    if policy.select(0).groups is not None:
+        raise InputError(
+            f"agent {name!r}: {type(policy).__name__} has means of samples as pilots, and a "
+            "consensus is on the classes of single samples; take another policy, a number of "
+            "pilots_per_round, or Distillation() in place of Consensus()"
+        )
