@@ -206,7 +206,17 @@ def test_an_encoder_that_was_fitted_again(tmp_path: Path) -> None:
         bare = Agent("a", encoder, nn.Linear(3, CLASSES), data=samples(20, 1), batch_size=5)
         return [bare, simple_agent("b", 3)]
 
-    train(team(1), [("a", "b")], NonCooperative(), pilots(), epochs=1, out=tmp_path)
+    def go(fitted_to: int, epochs: int = 2) -> Network:
+        edges, method = [("a", "b")], NonCooperative()
+        options = {"epochs": epochs, "out": tmp_path, "resume": True}
+        return train(team(fitted_to), edges, method, pilots(), **options)
+
+    go(1, epochs=1)
+    before = contents(tmp_path)
+    with pytest.raises(NetworkMismatchError, match=r"'a' encodes the pilots otherwise.* by \d+%"):
+        go(2)
+    assert contents(tmp_path) == before
+    assert go(1).history.epoch == 2
     sheafed.load(tmp_path, team(1), pilots=pilots())
     with pytest.raises(NetworkMismatchError, match=r"'a' encodes the pilots otherwise.* by \d+%"):
         sheafed.load(tmp_path, team(2), pilots=pilots())

@@ -8,6 +8,7 @@ from typing import Any
 
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.network.deadline_policy import DeadlinePolicy
+from sheafed.training.encoder_check import checked_state
 from sheafed.training.history import Totals
 from sheafed.training.live_network import Network
 from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
@@ -23,7 +24,7 @@ def save(
         **network.history.state(totals),
         **policy.state(),
         "peers": node.peers,
-        "agent": node.agent.state(),
+        "agent": checked_state(node),
         "node": node.state(),
     }
     save_checkpoint(path, state)

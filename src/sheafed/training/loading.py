@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import networkx as nx
-import torch
 
 from sheafed.agents.agent import Agent
 from sheafed.checkpointing.state_tree import moved
@@ -20,19 +19,17 @@ from sheafed.methods.node import Method, Node
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.arguments import agents_by_name
+from sheafed.training.encoder_check import check_encoder
 from sheafed.training.history import RunHistory, Schedule
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
-from sheafed.training.network_file import WHICH, check_latents, read_network
+from sheafed.training.network_file import WHICH, read_network
 from sheafed.training.process_group import SingleProcess
 from sheafed.training.run_identity import agent_identity, describe, model_identity
 from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, LocalTransport
 
 Which = Literal["last", "best"]
-TOLERANCE = 1e-2
-"""The relative difference of latents above which an encoder is another one. Devices, libraries and
-reduced precision round differently, but not by that much."""
 
 
 def load_network(
@@ -174,15 +171,7 @@ class NetworkFile:
                     stacklevel=4,
                 )
             return
-        was = self.state["agents"][agent.name]["latents"].double()
-        now = check_latents(agent, pilots).cpu().to(was)
-        error = float(torch.linalg.norm(now - was) / torch.linalg.norm(was).clamp_min(1e-30))
-        if error > TOLERANCE:
-            raise NetworkMismatchError(
-                f"agent {agent.name!r} encodes the pilots otherwise than in {self.path}: latents "
-                f"differ by {error:.0%}; what its encoder computes beside its weights has changed, "
-                "e.g. a transformer of scikit-learn was fitted again: give the one of the run"
-            )
+        check_encoder(self.path, node, self.state["agents"][agent.name]["latents"])
 
     def network(self, nodes: dict[str, Node], method: Method, pilots: PilotSet) -> Network:
         rounds, length = self.state["rounds"], self.identity["rounds per epoch"]

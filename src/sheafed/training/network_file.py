@@ -13,20 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from sheafed.agents.agent import Agent
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.checkpointing.run_directory import BEST, LAST, SUMMARY
 from sheafed.errors import CheckpointError
-from sheafed.evaluation.peer_evaluator import evaluation_pilots
 from sheafed.methods.method_table import method_table
 from sheafed.methods.node import Node
-from sheafed.methods.pilot_encoder import encode_pilots
-from sheafed.pilots.pilot_set import PilotSet
-from sheafed.tensor_tree import select_rows
+from sheafed.training.encoder_check import check_latents
 from sheafed.training.membership_checks import is_homogeneous
 from sheafed.training.run_checkpoint import agent_file, identity
 from sheafed.training.summary import summarise
@@ -36,8 +29,6 @@ if TYPE_CHECKING:
 
 KIND = "network"
 WHICH = {"last": LAST, "best": BEST}
-CHECKED_PILOTS = 16
-"""How many pilots an encoder is recognised by."""
 
 
 def save_network(network: Network, path: Path) -> None:
@@ -81,13 +72,6 @@ def read_network(directory: Path, which: str) -> tuple[Path, dict[str, Any]]:
         f"{path} is not a whole network: it holds {sorted(state)}, expected maps and whitening "
         "beside the weights; it was written by an earlier version: train again with this one"
     )
-
-
-def check_latents(agent: Agent, pilots: PilotSet) -> Tensor:
-    """Return an agent's latents `(n, d)` of a few pilots, by which its encoder is recognised."""
-    few = select_rows(pilots.of(agent.name), evaluation_pilots(pilots.total, CHECKED_PILOTS))
-    with torch.no_grad():
-        return encode_pilots(agent, few, None)
 
 
 def _state(network: Network, agents: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sheafed.atomic_io import file_name
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import CheckpointError
+from sheafed.training.encoder_check import checked_state
 from sheafed.training.history import Totals
 from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
 
@@ -33,12 +34,12 @@ def save(network: Network, totals: Mapping[str, Sequence[float]]) -> None:
         return
     state = {"identity": identity(network), **network.history.state(totals)}
     if group.single:
-        state["agents"] = {name: node.agent.state() for name, node in network.nodes.items()}
+        state["agents"] = {name: checked_state(node) for name, node in network.nodes.items()}
         state["nodes"] = {name: node.state() for name, node in network.nodes.items()}
     else:
         state["parts"] = f"{PARTS}{rounds}"
         for name, node in network.nodes.items():
-            part = {"rounds": rounds, "agent": node.agent.state(), "node": node.state()}
+            part = {"rounds": rounds, "agent": checked_state(node), "node": node.state()}
             save_checkpoint(agent_file(out / state["parts"], name), part)
         group.gather(None)  # all parts are written
     if group.rank == 0:

@@ -10,6 +10,7 @@ from sheafed.checkpointing.state_tree import moved
 from sheafed.errors import CheckpointError
 from sheafed.methods.node import Node
 from sheafed.metrics.metric import ACCURACY
+from sheafed.training.encoder_check import check_encoder
 from sheafed.training.metadata import AgentMetadata
 
 
@@ -65,3 +66,4 @@ def load_states(path: Path, node: Node, agent_state: Any, node_state: Any) -> No
             f"{path} is of another training, or damaged: agent {node.name!r} has other weights "
             f"there ({problem}); resume with the same agents, or choose another directory"
         ) from problem
+    check_encoder(path, node, agent_state["check latents"])
