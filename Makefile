@@ -1,6 +1,7 @@
 # make demo  installs sheafed into .venv and runs the main job on embedded data
 # make test  installs the development tools as well, lints, and runs the tests
 # make docs  builds the documentation into out/site
+# make lock  writes requirements.lock, versions and hashes for a deployment
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -11,7 +12,7 @@ SHELL  := bash
 # Only what is imported is compiled, and what is compiled is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint pytest format docs install clean
+.PHONY: demo test lint pytest format docs lock install clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -19,9 +20,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing PyTorch and 13 other packages into $(VENV): downloads about 0.3 GB with a CPU build of"
+	@echo "installing PyTorch and 14 other packages into $(VENV): downloads about 0.3 GB with a CPU build of"
 	@echo "PyTorch, 1.4 GB with the CUDA build that pip takes on Linux; a minute or more"
-	@set -o pipefail; $(PIP) --editable . | $(SHOWN)
+	@set -o pipefail; $(PIP) --editable '.[report]' | $(SHOWN)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
@@ -51,6 +52,12 @@ test: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Versions and SHA-256 of all that a deployment of agents installs, for this Python and system.
+EXTRAS ?= network
+lock:
+	@$(PYTHON) tools/lock.py $(addprefix --extra ,$(EXTRAS)) > requirements.lock.new && \
+	  mv requirements.lock.new requirements.lock && wc -l requirements.lock
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

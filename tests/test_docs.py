@@ -19,7 +19,8 @@ from sheafed.config import PRESETS, parse_experiment, read_experiment
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in TOP), *DOCS.rglob("*.md")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LATE = {"sheafed.models.adapters"}  # public, but its imports are slow
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
@@ -51,6 +52,19 @@ def test_relative_links_resolve(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_every_promise_of_security_names_a_test_that_exists():
+    text = (ROOT / "SECURITY.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) >= 25
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), name
+    promised = text.partition("## What is promised")[2].partition("## Out of scope")[0]
+    rows = [line for line in promised.splitlines() if line.startswith("|") and "---" not in line]
+    headings = [line for line in rows if line.endswith("| tried by |")]
+    assert len(headings) == 3
+    assert all("::test_" in line for line in rows if line not in headings)
 
 
 def test_readme_is_short_and_starts_with_the_two_commands():

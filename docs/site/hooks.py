@@ -1,7 +1,7 @@
 """What MkDocs adds to the Markdown of `docs` when it builds the site (see mkdocs.yml).
 
 - A page per public package, rendered from docstrings; tables of commands and of config keys.
-- Files outside `docs` that pages link to: examples, CONTRIBUTING.md, CHANGELOG.md.
+- Files outside `docs` that pages link to: examples, CONTRIBUTING.md, CHANGELOG.md, SECURITY.md.
 - Mathematics as MathML, so that pages need no script and no network.
 """
 
@@ -54,7 +54,11 @@ PACKAGES = [
     "training",
     "transport",
 ]
-MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+MOVED = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
 ALPHABET = re.compile(r"\\math(cal|bb)\s*(?:\{([A-Z]+)\}|([A-Z]))")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)

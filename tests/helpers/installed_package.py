@@ -3,9 +3,10 @@
 Beside it only its declared dependencies and theirs can be imported, as in an empty environment.
 """
 
+import io
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import (
@@ -57,6 +58,17 @@ class OnlyDeclared(MetaPathFinder):
         return PathFinder.find_spec(name, path, target)
 
 
+def called(command: Callable[[], object], *arguments: str) -> tuple[int, str]:
+    """Return the exit code of the command line and its complaints, if it failed."""
+    sys.argv = ["sheafed", *arguments]
+    with redirect_stderr(io.StringIO()) as complaints:
+        try:
+            command()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    return code, complaints.getvalue() if code else ""
+
+
 def main(installed: str) -> None:
     sys.path.insert(0, installed)
     sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyDeclared(closure("sheafed"))
@@ -64,11 +76,10 @@ def main(installed: str) -> None:
 
     import sheafed
     from sheafed.config import PRESETS, read_experiment
-    from sheafed.report import read_runs, write_report
 
     assert Path(sheafed.__file__).is_relative_to(installed), sheafed.__file__
     assert find_spec("torch")
-    assert not find_spec("pytest")
+    assert not any(map(find_spec, ("pytest", "matplotlib", "plotly", "zenoh")))
     for preset in PRESETS:
         read_experiment(preset)
     agents = [
@@ -83,13 +94,16 @@ def main(installed: str) -> None:
     ]
     pilots = torch.randn(40, 4)
     sheafed.train(agents, [("ada", "bo")], sheafed.SheafFRL(), pilots, epochs=1, out="run")
-    write_report(read_runs([Path("run")]), Path("report.html"))
     sheafed.align({a.name: a.encode(pilots).detach() for a in agents})
     (command,) = entry_points(group="console_scripts", name="sheafed")
-    sys.argv = ["sheafed", "new", "mine"]
-    with suppress(SystemExit):
-        command.load()()
+    assert called(command.load(), "new", "mine") == (0, "")
     assert Path("mine.toml").exists()
+    short = ["--set", "training.epochs=1", "--set", "model.members=['bo', 'eli']"]
+    assert called(command.load(), "run", "digits", "--out", "cli", *short) == (0, "")
+    assert Path("cli", "summary.json").exists()
+    assert not Path("cli", "label_distribution.png").exists()
+    code, complaint = called(command.load(), "report", "cli")
+    assert (code, "pip install 'sheafed[report]'" in complaint) == (2, True), complaint
     print(f"sheafed {version('sheafed')} from {installed} works")
 
 

@@ -12,6 +12,8 @@ class TcpProxy:
         self._target = ("127.0.0.1", int(endpoint.rpartition(":")[2]))
         self._sockets: list[socket.socket] = []
         self._cut = False
+        self.passed: list[bytes] = []
+        """What went over the wire, in both directions."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tls/127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -48,4 +50,5 @@ class TcpProxy:
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError), source, target:
             while data := source.recv(1 << 16):
+                self.passed.append(data)
                 target.sendall(data)

@@ -5,6 +5,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sheafed.transport.zenoh.transport import ANNOUNCEMENTS, MESSAGES
 from tests.helpers.certificates import UNKNOWN
 from tests.helpers.intruders import await_subscriber, intruder, publish
 from tests.helpers.messages import message
+from tests.helpers.tcp_proxy import TcpProxy
 from tests.helpers.transport_contract import TransportContract
 from tests.helpers.zenoh_peers import CombinedPeers, await_that, connected, delivers, free_endpoint
 
@@ -115,6 +117,25 @@ def test_another_authority_and_no_certificate_get_no_link(
     assert not accepts(endpoints["b"], trusted.authority, foreign)
     assert not accepts(endpoints["b"], trusted.authority, None)
     assert accepts(endpoints["b"], trusted.authority, trusted)
+
+
+def test_the_wire_shows_nothing_of_a_message(certificates: Path) -> None:
+    endpoint = free_endpoint()
+    own = {name: credentials_in(certificates, name) for name in "ab"}
+    sent = message(0, "a", "b")
+    with (
+        closing(ZenohTransport("b", "a", credentials=own["b"], listen=[endpoint])) as b,
+        closing(TcpProxy(endpoint)) as wire,
+        closing(ZenohTransport("a", "b", credentials=own["a"], connect=[wire.endpoint])) as a,
+    ):
+        await_that(lambda: a.present == {"b"} and b.present == {"a"})
+        assert delivers({"a": a, "b": b}, "a", "b")
+        passed = b"".join(wire.passed)
+    encoded = encode(sent).data
+    assert len(passed) > len(encoded)
+    for plain in (b"latents", sent.tensors["latents"].numpy().tobytes()):
+        assert plain in encoded
+        assert plain not in passed
 
 
 def test_an_unknown_peer_with_a_certificate_can_neither_publish_nor_read(

@@ -14,6 +14,7 @@ import sheafed
 from sheafed.devices import auto_device, available_devices
 
 EXTRAS = {
+    "report": "figures, and the page of `sheafed report`",
     "network": "one process per agent, over Zenoh",
     "pretrained": "encoders of timm and of Hugging Face transformers",
     "text": "text encoders by name",

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from sheafed.errors import InputError
-from sheafed.report import read_runs, write_report
 
 
 def report(
@@ -16,6 +15,8 @@ def report(
     out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
 ) -> None:
     """Write one interactive HTML page about runs: accuracies, graph, curves, bytes."""
+    from sheafed.report import read_runs, write_report  # needs plotly
+
     if out.is_dir():
         raise InputError(f"--out is a directory, {out}; give a file, e.g. {out / 'report.html'}")
     write_report(read_runs(directories), out)

@@ -80,7 +80,11 @@ def run(
     _print_results(network, Console())
     if experiment.training.oracle and cluster is not None:
         print("oracle accuracy is not measured by several processes: it needs all inputs in one")
-    print(f"wrote {out}: metrics.jsonl, summary.json, last.safetensors, {LABEL_DISTRIBUTION}")
+    written = f"wrote {out}: metrics.jsonl, summary.json, last.safetensors"
+    if (out / LABEL_DISTRIBUTION).exists():
+        print(f"{written}, {LABEL_DISTRIBUTION}")
+    else:
+        print(f"{written}; {LABEL_DISTRIBUTION} and the page need: pip install 'sheafed[report]'")
 
 
 class _PrintPlacement(Callback):

@@ -16,6 +16,7 @@ from sheafed.config.federation import Federation, build_federation
 from sheafed.config.flops import step_flops
 from sheafed.datasets import label_counts, plot_label_distribution
 from sheafed.errors import ConfigError, RunExistsError
+from sheafed.optional import is_installed
 from sheafed.training import Callback, Cluster, Network, train
 from sheafed.training.allocator import keep_freed_memory
 from sheafed.training.process_group import SingleProcess
@@ -122,7 +123,7 @@ class _DescribeRun(Callback):
             # First, so that a restart recognises an incomplete directory as its own.
             remember_cluster(out, network.group.placement)
         write_atomically(out / CONFIG, self._experiment.model_dump_json(indent=2).encode())
-        if not (out / CHECKPOINT).exists():
+        if not (out / CHECKPOINT).exists() and is_installed("matplotlib"):
             counts = label_counts(federation.labels, federation.partition)
             path = out / LABEL_DISTRIBUTION
             with naming_output(path):

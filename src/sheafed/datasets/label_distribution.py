@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError, ShapeError
+from sheafed.optional import require_extra
 
 LABELLED_CELLS = 400  # up to so many cells the heat map also shows the numbers
 
@@ -63,6 +64,7 @@ def plot_label_distribution(
             f"{len(classes)} classes"
         )
     size = (2.5 + min(0.62 * columns, 16), 1.6 + min(0.36 * rows, 16))
+    require_extra("report", "a figure", "matplotlib")
     from matplotlib.figure import Figure  # here, as it takes long to load
 
     figure = Figure(figsize=size, layout="constrained")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from sheafed.errors import ConfigError
+from sheafed.optional import require_extra
 from sheafed.reproduction import accuracies, bottleneck, grid, memory, shift, tradeoff
 from sheafed.reproduction.memory import MemoryPlan
 from sheafed.reproduction.plan import AccuracyPlan, Curve
@@ -50,6 +51,7 @@ def reproduce(
         jobs: runs at a time; `memory` and `tradeoff` always measure one at a time.
         only: the models of the grid that are run, by default all.
     """
+    require_extra("report", "the figure", "matplotlib")  # before hours of runs
     if seeds is not None:
         check_seeds(seeds)
     if name == "grid":

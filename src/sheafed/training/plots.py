@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from sheafed.metrics.metric import ACCURACY, metrics_of
+from sheafed.optional import require_extra
 from sheafed.training.overview import KINDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ NUMBERED_AGENTS = 12
 
 def plot_history(history: RunHistory) -> Figure:
     """Draw the values of all evaluations, and the last one by sender and receiver."""
+    require_extra("report", "a figure", "matplotlib")
     from matplotlib.figure import Figure  # here, as it takes long to load
 
     class NotebookFigure(Figure):

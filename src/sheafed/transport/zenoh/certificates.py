@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from sheafed.atomic_io import write_atomically, write_privately
+from sheafed.atomic_io import write_atomically
 from sheafed.errors import InputError, MissingDependencyError
 from sheafed.names import check_names
 from sheafed.transport.zenoh.credentials import AUTHORITY, REVOKED, certificate_and_key
@@ -221,10 +221,7 @@ def _write_pair(
     key: EllipticCurvePrivateKey,
 ) -> None:
     """Write or replace both files; an agent that runs takes them up when they fit together."""
-    new = key_path.with_suffix(".key.new")
-    new.unlink(missing_ok=True)  # left by a killed writer
-    write_privately(new, _private_bytes(key))
-    new.replace(key_path)
+    write_atomically(key_path, _private_bytes(key), private=True)
     write_atomically(certificate_path, _public_bytes(certificate))
 
 
