@@ -31,6 +31,7 @@ SHEAF_FRL = {
     "full": FULL,
     "half": ("method.exchange_every=1", "method.quantisation=float16"),
     "distillation": (*FULL, "method.distillation={}"),
+    "consensus": (*FULL, "method.distillation={kind='consensus'}"),
     "rare distillation": (
         "method.exchange_every=3",
         "method.quantisation=int8",
