@@ -58,6 +58,8 @@ GRID = Grid(
 
 ALONE = "method.name=non-cooperative"
 WITHOUT_DISTILLATION = 'method={name="sheaf-frl", exchange_every=8, quantisation="int8"}'
+CONSENSUS, READING_HEADS = "consensus distillation", "trained alone, reading heads"
+"""With the defaults, and with a confidence that nothing exceeds; no option is chosen."""
 Entries = dict[str, tuple[Overrides, tuple[str, ...]]]
 ENTRIES: Entries = {
     "non-cooperative": ((ALONE,), ()),
@@ -70,6 +72,8 @@ ENTRIES: Entries = {
         ("method.name=sheaf-frl",),
         (PENALTY, WHITENING, CONFIDENCE, WEIGHT),
     ),
+    CONSENSUS: (("method.name=consensus-distillation",), ()),
+    READING_HEADS: (('method={name="consensus-distillation", confidence=1.0}',), ()),
     "control: labelled pilots": ((ALONE, "data.control=labelled-pilots"), ()),
     "control: pooled data": ((ALONE, "data.control=pooled"), ()),
 }

@@ -15,10 +15,12 @@ dimensions each, and runs all methods.
 
 from method_table import (
     CONFIDENCE,
+    CONSENSUS,
     ENTRIES,
     HEADINGS,
     PENALTIES,
     PENALTY,
+    READING_HEADS,
     WEIGHT,
     WHITENING,
     Entries,
@@ -46,9 +48,10 @@ GRID = Grid(
     },
 )
 LEARN_MAPS = {"ComFed", "Sheaf-FRL", "Sheaf-FRL with distillation"}
+AS_THEY_ARE = LEARN_MAPS | {CONSENSUS, READING_HEADS}
 PRETRAINED_ENTRIES: Entries = {
     # A run tries .1, .5, .9 and the method's own shrinkage, 1, where maps are fitted afterwards.
-    name: (variant if name in LEARN_MAPS else (*variant, "method.shrinkage=1.0"), options)
+    name: (variant if name in AS_THEY_ARE else (*variant, "method.shrinkage=1.0"), options)
     for name, (variant, options) in ENTRIES.items()
 } | {
     "Sheaf-FRL": (

@@ -1,8 +1,8 @@
-"""Five heterogeneous agents on scikit-learn's digits: alone, with Sheaf-FRL, and with distillation.
+"""Five heterogeneous agents on scikit-learn's digits: alone, the paper's method, and ours.
 
-The agents, data, graph and settings are those of the preset `digits`, which `sheafed run digits`
-trains too. Each agent has its own architecture and latent size, and mostly sees its own few
-classes. The table and the picture show how well each agent classifies what another one encoded.
+The agents, data and graph are those of the preset `digits`, which `sheafed run digits` trains too.
+Each agent has its own architecture and latent size, and mostly sees its own few classes. The table
+and the picture show how well each agent classifies what another one encoded.
 """
 
 import argparse
@@ -25,9 +25,9 @@ import matplotlib.pyplot as plt
 PRESET = read_experiment("digits")
 METHODS = {
     # Shrinkage as validation data chose it for each method (docs/results.md).
-    "Non-cooperative": sheafed.NonCooperative(shrinkage=0.9),
+    "Trained alone": sheafed.NonCooperative(shrinkage=0.9),
     "Sheaf-FRL": replace(PRESET.method, distillation=None, whitening=sheafed.methods.ZCA(0.5)),
-    "Sheaf-FRL with distillation": PRESET.method,
+    "Consensus distillation": sheafed.ConsensusDistillation(),
 }
 
 

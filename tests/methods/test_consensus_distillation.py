@@ -239,6 +239,13 @@ def calibrated(labels: Tensor | None, **options: Any) -> tuple[Tensor, Tensor]:
     return node_of(training, "a").predict_pilots(0), scores
 
 
+def test_with_a_confidence_of_1_agents_train_alone_and_exchange_when_maps_are_fitted() -> None:
+    methods = (ConsensusDistillation(confidence=1.0), NonCooperative())
+    runs = [Training([agent(n, d) for n, d in SIZES.items()], PAIR, m).run(4) for m in methods]
+    assert same_weights(*(training.agents for training in runs))
+    assert runs[0].recorder.transport.ledger.payload_bytes() == 0
+
+
 def test_confidence_is_calibrated_by_validation_data() -> None:
     inputs, labels = samples(11, 40)
     found, scores = calibrated(labels)

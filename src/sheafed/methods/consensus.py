@@ -46,7 +46,7 @@ class Consensus:
     """
 
     kind: Literal["consensus"] = field(default="consensus", kw_only=True, repr=False)
-    confidence: Fraction = 0.8
+    confidence: Fraction = 0.5
     weight: Positive = 1.0
     sharpness: NotNegative = 4.0
     calibrate: Switch = True

@@ -1,6 +1,6 @@
 r"""Consensus distillation: agents learn the pilots' classes from what neighbours agree on.
 
-Beyond the paper, and what this project recommends. Every agent trains on its own labels and on
+Beyond the paper. Every agent trains on its own labels and on
 pilots, with the consensus of its own prediction and its neighbours' as their label
 (`sheafed.methods.consensus`). Encoders are trained by it too, so agents come to represent the same
 classes, their own among them, and what Procrustes maps then carry is read well. While training
@@ -52,7 +52,8 @@ class ConsensusDistillation(PostHocOptions):
     labels learns and does not teach.
 
     Args:
-        confidence: the probability that the consensus of a pilot must exceed to be learnt.
+        confidence: the probability that the consensus of a pilot must exceed to be learnt. With 1
+            agents train alone, and all they exchange is what maps and reading heads are fitted to.
         weight: of the soft cross-entropy beside the objective.
         sharpness: by how much confident predictions outweigh others, see
             `sheafed.methods.consensus.consensus`.
@@ -67,7 +68,7 @@ class ConsensusDistillation(PostHocOptions):
     name: Literal["consensus-distillation"] = field(
         default="consensus-distillation", kw_only=True, repr=False
     )
-    confidence: Fraction = 0.8
+    confidence: Fraction = 0.5
     weight: Positive = 1.0
     sharpness: NotNegative = 4.0
     calibrate: Switch = True
@@ -134,8 +135,8 @@ class ConsensusDistillationNode(PostHocNode):
         return log
 
     def is_exchanged(self, round: int) -> bool:
-        """Whether predictions are exchanged in a round."""
-        return round % self.every == 0
+        """Whether predictions are exchanged in a round; never, if none could be learnt."""
+        return self.method.confidence < 1 and round % self.every == 0
 
     def _messages(self, round: int, neighbours: Iterable[str]) -> Iterator[Message]:
         listeners = [j for j in neighbours if self.classes and self.peers[j]["classes"]]
