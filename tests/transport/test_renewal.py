@@ -255,6 +255,11 @@ def test_a_port_that_is_taken_meanwhile_is_tried_again(
             taken.bind(("127.0.0.1", int(endpoints["b"].rpartition(":")[2])))
             taken.listen()
 
+        (files / REVOKED).write_text("*")  # between the look and the renewal
+        with pytest.raises(InputError, match="the name of an agent"):
+            b.renew()
+        assert linked(peers, "ab")
+        (files / REVOKED).write_text("")
         b._session = type("Closing", (), {"close": staticmethod(close_and_lose_the_port)})()
         with taken, pytest.raises(NetworkError, match="cannot join the network"):
             b.renew()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from sheafed.errors import HandshakeError, NetworkError
+from sheafed.errors import HandshakeError, InputError, NetworkError
 from sheafed.evaluation.peer_evaluator import labelled_samples
 from sheafed.methods.handshake import check_hello, hello_messages
 from sheafed.methods.node import Node
@@ -200,8 +200,8 @@ class Neighbourhood:
         self._returning |= here
         try:
             self.transport.renew()
-        except NetworkError as problem:  # tried again in a second
-            logger.error("%s is without links for now: %s", self.node.name, problem)
+        except (NetworkError, InputError) as problem:  # tried again in a second
+            logger.error("%s cannot open its links anew for now: %s", self.node.name, problem)
         for neighbour in self.transport.revoked & self.met.keys():
             logger.warning("%s: neighbour %s is revoked", self.node.name, neighbour)
             del self.met[neighbour]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sheafed.errors import NetworkError
+from sheafed.errors import InputError, NetworkError
 from sheafed.transport.zenoh.access_control import relay_access
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.guard import LINKS_PER_PEER, SPARE_LINKS, Guard
@@ -75,7 +75,7 @@ class Relay:
         self._close_session()
         try:
             self._open()
-        except NetworkError as problem:
+        except (NetworkError, InputError) as problem:
             logger.error("the relay is without links for now: %s", problem)
         else:
             self._watch.taken_up()

@@ -172,12 +172,13 @@ class ZenohTransport:
         is lost; announce it to them before, and repeat afterwards what they may have missed.
         """
         self._check_open()
+        revoked = self._credentials.revoked_names()
         self.flush()
         self._watch.not_in_use()
         session, self._session = self._session, None
         if session is not None:
             session.close()  # type: ignore[no-untyped-call]
-        self.revoked = self._credentials.revoked_names()
+        self.revoked = revoked
         self._presence.forget(self._return_seconds, refused=self.revoked)
         self._open()
         self._watch.taken_up()
