@@ -75,7 +75,7 @@ def test_it_is_an_ordinary_frozen_dataclass() -> None:
         ({"tea": {"kind": "iced"}}, "Cup: tea.kind must be 'cold' or 'hot', got 'iced'"),
         ({"tea": {"degrees": -1}}, "Cup: tea.degrees must be above 0, got -1"),
         ({"tea": "cold"}, "Cup: tea.degrees is missing"),
-        ({"tea": 3}, "Cup: tea must be 'cold' or 'hot' or a table with that kind, got 3"),
+        ({"tea": 3}, "Cup: tea must be 'cold' or 'hot' or Cold() or Hot(), got 3"),
         ({"tea": {"milk": 3}}, "Cup: unknown key tea.milk; allowed keys: kind, degrees"),
         ({"size": 0, "full": 2}, "Cup: size must be at least 1, got 0; full must be at most 1"),
     ],

@@ -147,6 +147,7 @@ class OneOf:
                 "key": self.key or "",
                 "tags": _listed(self.tags) if self.tags else "",
                 "expected": self._expected(),
+                "in_python": " or ".join(f"{table.__name__}()" for table in self.tables),
             },
         )
         return core_schema.no_info_before_validator_function(self._as_table, union)
@@ -249,6 +250,7 @@ def explain(problem: ValidationError, given: Any, *, in_python: bool = False) ->
             message = error["msg"].removeprefix(SHOULD)
             if in_python:
                 message = re.sub(INSTANCE_OF, r"options, e.g. \1()", message)
+                message = re.sub(r"a table with that \w+", context.get("in_python", ""), message)
             expected.setdefault(key, []).append(_reword(message))
             choices, found = " or ".join(expected[key]), error["input"]
             sentences[key] = f"{key} must be {choices}, got {_shortened(found)}" + (
