@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -179,3 +180,24 @@ def test_a_frozen_neighbour_costs_only_its_own_messages(
 
         await_that(answers_again)
         assert "b: neighbour a is gone" not in caplog.messages
+
+
+def test_messages_that_a_full_queue_drops_are_counted(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = Event(), Event()
+
+    def slow(transport: ZenohTransport, receiver: str, key: str, data: bytes) -> None:
+        begun.set()
+        go_on.wait()
+
+    monkeypatch.setattr(ZenohTransport, "_put", slow)
+    own = credentials_in(certificates, "b")
+    with closing(ZenohTransport("b", "a", credentials=own, capacity=2)) as b:
+        try:
+            b.send([message(0, "b", "a")])
+            assert begun.wait(10)  # the queue is empty again
+            b.send([message(round, "b", "a") for round in range(1, 6)])
+            assert b.rejected["unsent"] == 3
+        finally:
+            go_on.set()
