@@ -1,16 +1,19 @@
-"""Maps between pretrained text encoders: ours beside those of other packages, on the same pilots.
+"""Maps between pretrained encoders: ours beside those of other packages, on the same pilots.
 
     pip install '.[text]' isotrieve==0.4.0 latentis==0.0.8
     python benchmarks/map_comparison.py --out out/maps
+    python benchmarks/map_comparison.py --data cifar10 --pilots 100,300,1000 --out out/image-maps
 
 Each line of `results.jsonl` is one directed pair of encoders, number of pilots, method and seed,
-which draws pilots, corpus and test texts. Lines that are there are not computed again. Seed 0 was
-used to design the maps, so it is not reported. Packages that are not installed are left out.
+which draws pilots, corpus and test samples. Lines that are there are not computed again. Seed 0
+was used to design the maps, on texts, so it is not reported. Packages that are not installed are
+left out. Memory is the growth of the resident set while a map is fitted (Linux).
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import time
 import warnings
@@ -32,20 +35,24 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sheafed.alignment import fit_map
-from sheafed.datasets import load_texts, subset
-from sheafed.pretrained import encode_texts
+from sheafed.datasets import load, load_texts, subset
+from sheafed.pretrained import encode_images, encode_texts
+from sheafed.training.summary import peak_memory
 
 Rows = NDArray[np.float32]
 Map = Callable[[Rows], Rows]
 Fit = Callable[[Rows, Rows], Map]
 
-ENCODERS = ("wordllama-256", "minilm-l6", "use-multilingual", "mpnet-base")
-DATA, SAMPLES = "20newsgroups", 6000
+ENCODERS = {
+    "20newsgroups": ("wordllama-256", "minilm-l6", "use-multilingual", "mpnet-base"),
+    "cifar10": ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "mobilenet-v2"),
+}
+SAMPLES = 6000
 PACKAGES = {"latentis": "latentis==0.0.8", "isotrieve": "isotrieve==0.4.0"}
 KEYS = ("seed", "sender", "receiver", "pilots", "method")
-HEADS, CORPUS, TEST = 1500, 2400, 600  # heads are trained on the first texts of the corpus
+HEADS, CORPUS, TEST = 1500, 2400, 600  # heads are trained on the first samples of the corpus
 NEIGHBOURS = 10
-COLUMNS = ("read", "read, standardised", "top-1", "recall@10", "seconds")
+COLUMNS = ("read", "read, standardised", "top-1", "recall@10", "seconds", "MiB")
 
 
 def ours(goal: str) -> Fit:
@@ -120,8 +127,8 @@ METHODS: dict[str, Fit] = {
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Texts in the latents of a sender and of a receiver, drawn by a seed."""
+class Samples:
+    """Texts or images in the latents of a sender and of a receiver, drawn by a seed."""
 
     sender: Rows
     receiver: Rows
@@ -134,7 +141,7 @@ class Texts:
 
     def pilots(self, number: int) -> tuple[Rows, Rows]:
         if number + CORPUS + TEST > len(self.labels):
-            raise SystemExit(f"{len(self.labels)} texts are too few for {number} pilots")
+            raise SystemExit(f"{len(self.labels)} samples are too few for {number} pilots")
         return self._rows(self.order[:number])
 
     @cached_property
@@ -165,30 +172,41 @@ class Texts:
         return self.sender[numbers], self.receiver[numbers]
 
 
-def measure(fit: Fit, texts: Texts, pilots: int) -> dict[str, float]:
-    """Fit a map to pilots and judge it by texts that it was not fitted to."""
-    x, y = texts.pilots(pilots)
+def measure(fit: Fit, samples: Samples, pilots: int) -> dict[str, float]:
+    """Fit a map to pilots and judge it by samples that it was not fitted to."""
+    x, y = samples.pilots(pilots)
+    resident = forget_peak()
     start = time.process_time()
     transform = fit(x, y)
     seconds = time.process_time() - start
-    received = np.asarray(transform(texts.test[0]))
-    index = np.asarray(transform(texts.corpus[0]))
+    grown = (peak_memory() or 0) - resident
+    received = np.asarray(transform(samples.test[0]))
+    index = np.asarray(transform(samples.corpus[0]))
+    heads = samples.heads.items()
     return {
-        **{name: head.score(received, texts.test_labels) for name, head in texts.heads.items()},
-        "top-1": top1(received, texts.test[1], y.mean(0)),
-        "recall@10": recall(index, texts.corpus[1], texts.test[1]),
+        **{name: head.score(received, samples.test_labels) for name, head in heads},
+        "top-1": top1(received, samples.test[1], y.mean(0)),
+        "recall@10": recall(index, samples.corpus[1], samples.test[1]),
         "seconds": seconds,
+        "MiB": grown / 2**20,
     }
 
 
+def forget_peak() -> int:
+    """Return free memory to the system and let the peak begin anew; return the resident bytes."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return peak_memory() or 0
+
+
 def top1(received: Rows, own: Rows, centre: Rows) -> float:
-    """How often the nearest of the receiver's own latents is that of the same text."""
+    """How often the nearest of the receiver's own latents is that of the same sample."""
     similarity = unit(received - centre) @ unit(own - centre).T
     return float(np.mean(similarity.argmax(1) == np.arange(len(own))))
 
 
 def recall(index: Rows, native: Rows, queries: Rows) -> float:
-    """Which share of the texts nearest in a native index is found in a mapped one."""
+    """Which share of the samples nearest in a native index is found in a mapped one."""
     q = unit(queries)
     nearest, found = (
         np.argsort(-(q @ unit(rows).T), axis=1)[:, :NEIGHBOURS] for rows in (native, index)
@@ -201,12 +219,17 @@ def unit(rows: Rows) -> Rows:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12)
 
 
-def latents(encoders: Sequence[str]) -> tuple[dict[str, Rows], NDArray[Any]]:
-    """Return 6,000 texts in the latents of every encoder, and their labels."""
-    data = load_texts(DATA)
-    rows = subset(data.labels, SAMPLES)
-    texts = [data.texts[k] for k in rows]
-    return {e: encode_texts(e, texts).numpy() for e in encoders}, data.labels[rows].numpy()
+def latents(data: str, encoders: Sequence[str]) -> tuple[dict[str, Rows], NDArray[Any]]:
+    """Return 6,000 samples in the latents of every encoder, and their labels."""
+    if data == "cifar10":
+        images = load(data)
+        rows = subset(images.labels, SAMPLES)
+        inputs, labels = images.inputs[rows], images.labels[rows].numpy()
+        return {e: encode_images(e, inputs).numpy() for e in encoders}, labels
+    texts = load_texts(data)
+    rows = subset(texts.labels, SAMPLES)
+    chosen = [texts.texts[k] for k in rows]
+    return {e: encode_texts(e, chosen).numpy() for e in encoders}, texts.labels[rows].numpy()
 
 
 def installed() -> dict[str, Fit]:
@@ -225,7 +248,7 @@ def table(results: Sequence[dict[str, Any]], pilots: int) -> str:
         if own:
             cells = [mean(r[column] for r in own) for column in COLUMNS]
             shown = [
-                f"{v:.2f}" if c == "seconds" else f"{v:.3f}"[1:]
+                f"{v:.2f}" if c == "seconds" else f"{v:.0f}" if c == "MiB" else f"{v:.3f}"
                 for c, v in zip(COLUMNS, cells, strict=True)
             ]
             lines.append(f"| {method} | {' | '.join(shown)} |")
@@ -235,9 +258,11 @@ def table(results: Sequence[dict[str, Any]], pilots: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="directory of results.jsonl")
+    parser.add_argument("--data", choices=ENCODERS, default="20newsgroups")
     parser.add_argument("--pilots", default="100,300,1000,3000")
     parser.add_argument("--seeds", default="1,2,3,4,5")
-    parser.add_argument("--encoders", default=",".join(ENCODERS))
+    parser.add_argument("--encoders", help="by commas, by default four")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     options = parser.parse_args()
     numbers, seeds = ([int(n) for n in text.split(",")] for text in (options.pilots, options.seeds))
     torch.set_num_threads(1)
@@ -246,17 +271,18 @@ def main() -> None:
     path = options.out / "results.jsonl"
     results = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {tuple(r[key] for key in KEYS) for r in results}
-    rows, labels = latents(options.encoders.split(","))
-    methods = installed()
+    encoders = options.encoders.split(",") if options.encoders else ENCODERS[options.data]
+    rows, labels = latents(options.data, encoders)
+    methods = {name: fit for name, fit in installed().items() if name in options.methods}
     for seed in seeds:
         for sender, receiver in permutations(rows, 2):
-            texts = Texts(rows[sender], rows[receiver], labels, seed)
+            samples = Samples(rows[sender], rows[receiver], labels, seed)
             for pilots in numbers:
                 for method, fit in methods.items():
                     key = (seed, sender, receiver, pilots, method)
                     if key in done:
                         continue
-                    found = dict(zip(KEYS, key, strict=True)) | measure(fit, texts, pilots)
+                    found = dict(zip(KEYS, key, strict=True)) | measure(fit, samples, pilots)
                     results.append(found)
                     with path.open("a") as file:
                         file.write(json.dumps(found) + "\n")

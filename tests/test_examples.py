@@ -110,6 +110,38 @@ def test_change_embedding_model(load, monkeypatch):
         module.main(pilots=100, gate=1.1)
 
 
+def test_align_text_encoders(load, monkeypatch, tmp_path, capsys):
+    """With made texts and latents of three models: nothing is downloaded."""
+    module = load("align_text_encoders")
+    labels = torch.arange(2600) % 20
+    made = TextDataset("made", tuple(map(str, range(2600))), labels, tuple(map(str, range(20))))
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(2600, 12, generator=generator) + torch.eye(20, 12)[labels] * 4
+
+    def latents(encoder, texts):
+        return source[[int(text) for text in texts]] @ torch.randn(12, 12, generator=generator)
+
+    monkeypatch.setattr(module, "load_texts", lambda name: made)
+    monkeypatch.setattr(module, "encode_texts", latents)
+    accuracy = module.main(tmp_path)
+    assert len(accuracy) == 6
+    assert min(accuracy.values()) > 0.4  # eight of the twenty classes cannot be told apart
+    assert f"{accuracy['oslo', 'turin']:.3f} on what oslo sent" in capsys.readouterr().out
+    assert (tmp_path / "alignment" / "alignment.json").exists()
+
+
+def test_the_example_has_the_snippet_of_the_readme():
+    """What it does with real encoders is what the README shows."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    snippet = readme.split("## Align existing encoders")[1].split("```")[1]
+    example = (EXAMPLES / "align_text_encoders.py").read_text()
+    calls = [line.partition("#")[0].strip() for line in snippet.splitlines() if "align" in line]
+    assert "alignment.send(" in "".join(calls)
+    for call in calls:
+        shown = call.replace(".pairs)", ")").replace('"alignment"', 'out / "alignment"')
+        assert shown in example, shown
+
+
 def test_text_encoders(load, monkeypatch, capsys):
     """With made texts, `label number`, and made latents: nothing is downloaded."""
     module = load("text_encoders")

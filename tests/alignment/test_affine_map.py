@@ -1,9 +1,16 @@
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
-from sheafed.alignment import AffineMap, affine_map
-from sheafed.errors import DtypeError, EmptyInputError, NonFiniteError, ShapeError
+from sheafed.alignment import AffineMap, RidgeMap, affine_map
+from sheafed.errors import (
+    AlignmentFormatError,
+    DtypeError,
+    EmptyInputError,
+    NonFiniteError,
+    ShapeError,
+)
 
 
 def draw(d_sender, d_receiver, seed=0):
@@ -51,6 +58,32 @@ def test_read_only_memory_is_mapped_without_a_warning(tmp_path):
     np.save(tmp_path / "z.npy", z)
     mapped = np.load(tmp_path / "z.npy", mmap_mode="r")
     np.testing.assert_array_equal(found.transform(mapped), found.transform(z))
+
+
+def test_a_map_is_saved_alone(tmp_path):
+    fitted = RidgeMap().fit(*(np.random.default_rng(3).standard_normal((2, 30, 4))))
+    path = fitted.save(tmp_path / "map.safetensors")
+    z = np.random.default_rng(4).standard_normal((7, 4))
+    np.testing.assert_array_equal(AffineMap.load(path).transform(z), fitted.transform(z))
+    transposed = AffineMap(fitted.weight.mT, fitted.value, fitted.value)  # a view, and one twice
+    again = AffineMap.load(transposed.save(path))
+    assert torch.equal(again.weight, fitted.weight.mT)
+
+
+def test_what_is_no_map_is_not_loaded(tmp_path):
+    path = tmp_path / "map.safetensors"
+    with pytest.raises(AlignmentFormatError, match=r"cannot read .*No such file"):
+        AffineMap.load(path)
+    path.write_bytes(b"12345678")
+    with pytest.raises(AlignmentFormatError, match=r"no map that AffineMap.save wrote"):
+        AffineMap.load(path)
+    good = draw(4, 3)
+    safetensors.torch.save_file({"weight": good.weight, "centre": good.centre}, path)
+    with pytest.raises(AlignmentFormatError, match="value"):
+        AffineMap.load(path)
+    AffineMap(good.weight, good.centre, good.value * np.nan).save(path)
+    with pytest.raises(AlignmentFormatError, match="value holds 3 non-finite"):
+        AffineMap.load(path)
 
 
 def test_bad_input():

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from sheafed.alignment.arrays import ArrayT, as_tensor
+from sheafed.atomic_io import write_atomically
 from sheafed.devices import double
-from sheafed.errors import DtypeError, EmptyInputError, ShapeError
-from sheafed.linalg.checks import check_matrix
+from sheafed.errors import AlignmentFormatError, DtypeError, EmptyInputError, InputError, ShapeError
+from sheafed.linalg.checks import check_finite, check_matrix
 
 # Rows that are mapped at a time, in float64.
 CHUNK = 8192
@@ -92,6 +97,27 @@ class AffineMap:
             layer.weight.copy_(self.weight)
             layer.bias.copy_(self.value - self.weight @ self.centre)
         return layer
+
+    def save(self, path: str | Path) -> Path:
+        """Write the map alone to a safetensors file, atomically."""
+        # Maps may share tensors or be views, of which such a file holds none.
+        tensors = {part: tensor.contiguous().clone() for part, tensor in vars(self).items()}
+        write_atomically(Path(path), safetensors.torch.save(tensors))
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote."""
+        try:
+            tensors = safetensors.torch.load(Path(path).read_bytes())
+            parts = ("weight", "centre", "value")
+            return cls(*(check_finite(part, tensors[part]) for part in parts))
+        except OSError as problem:
+            raise AlignmentFormatError(f"cannot read {path} ({problem.strerror})") from problem
+        except (safetensors.SafetensorError, KeyError, InputError) as problem:
+            raise AlignmentFormatError(
+                f"{path} holds no map that AffineMap.save wrote: {problem}"
+            ) from problem
 
 
 def _narrowed(read: Tensor, like: Tensor) -> Tensor:
