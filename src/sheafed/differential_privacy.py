@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import exp, isfinite, sqrt
 
-from scipy.special import log_ndtr, ndtr
-
 from sheafed.errors import InputError
 
 HALVINGS = 200
@@ -29,6 +27,8 @@ def delta_of(epsilon: float, mu: float) -> float:
     >>> round(delta_of(epsilon=1.0, mu=1.0), 4)
     0.1269
     """
+    from scipy.special import log_ndtr, ndtr  # here: few trainings need it
+
     if mu == 0:
         return 0.0
     lost = exp(min(0.0, epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))))

@@ -103,7 +103,7 @@ def test_too_little_memory(run, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("sheafed.cli.run.run_experiment", fail)
+    monkeypatch.setattr("sheafed.config.running.run_experiment", fail)
     code, _, errors = run("run", "digits", "--out", "r")
     assert (code, errors.count("\n")) == (2, 1)
     assert errors.startswith("error: not enough memory (")
@@ -113,7 +113,7 @@ def test_another_error_keeps_its_traceback(run, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("a fault of the program")
 
-    monkeypatch.setattr("sheafed.cli.run.run_experiment", fail)
+    monkeypatch.setattr("sheafed.config.running.run_experiment", fail)
     with pytest.raises(RuntimeError, match="a fault"):
         run("run", "digits", "--out", "r")
 

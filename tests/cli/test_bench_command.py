@@ -5,16 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import sheafed.bench
+from sheafed.bench import running
 from sheafed.bench.scaling import scaling
 from sheafed.cli import bench
 from sheafed.errors import BenchError
 
 
 def test_one_benchmark(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sheafed.bench, "fresh_processes", ThreadPoolExecutor)  # quicker
+    monkeypatch.setattr(running, "fresh_processes", ThreadPoolExecutor)  # quicker
     short = {"scaling": lambda _, sizes: scaling(sizes, 1, least=40)}
-    monkeypatch.setattr(sheafed.bench, "BENCHMARKS", short)
+    monkeypatch.setattr(running, "BENCHMARKS", short)
     path = tmp_path / "bench.json"
     bench.bench(["scaling"], quick=True, agents="15,20,25", json_file=path)
     content = json.loads(path.read_text())

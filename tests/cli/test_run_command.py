@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from sheafed.cli.print_placement import PrintPlacement
+
 
 def test_a_new_config_runs_and_goes_on(run, tmp_path):
     assert run("new", "mine")[0] == 0
@@ -129,7 +131,7 @@ def test_ctrl_c_says_what_was_saved_and_how_to_go_on(run, tmp_path, monkeypatch,
         if self.history.rounds == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("sheafed.cli.run._PrintPlacement.on_round", lambda _, n, log: press(n, log))
+    monkeypatch.setattr(PrintPlacement, "on_round", lambda _, n, log: press(n, log))
     command = ["run", three, "--out", "a run", "--set", "training.epochs=1"]
     code, _, errors = run(*command, "--seed", 3)
     assert code == 130

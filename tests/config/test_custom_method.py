@@ -140,7 +140,7 @@ def test_processes_that_we_start_do_not_import_from_the_working_directory(tmp_pa
         started.append(command)
         return Mock(returncode=0, **{"communicate.return_value": ("", "")})
 
-    monkeypatch.setattr(torchrun.torchrun, "main", started.append)
+    monkeypatch.setattr("torch.distributed.run.main", started.append)
     torchrun.launch(1, 0, 1, [], tmp_path)
     runner = Runner("digits", [], tmp_path / "sweep", 1, allow_code=["own.py"])
     with runner, monkeypatch.context() as patch:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from sheafed.config.experiment import Experiment
-from sheafed.config.reading import PRESETS, parse_experiment, read_experiment
+from sheafed.config.presets import PRESETS
+from sheafed.config.reading import parse_experiment, read_experiment
 from sheafed.errors import ConfigError
 from sheafed.methods import FedProto
 

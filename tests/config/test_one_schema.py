@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 
 from sheafed.channels import Channel
 from sheafed.config.experiment import METHODS, OBJECTIVES, Experiment
-from sheafed.config.reading import PRESETS, parse_experiment, read_experiment
+from sheafed.config.presets import PRESETS
+from sheafed.config.reading import parse_experiment, read_experiment
 from sheafed.methods import (
     SWBN,
     ZCA,

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from sheafed.datasets import cache
-from sheafed.datasets.catalog import read_idx_dataset
+from sheafed.datasets.loading import read_idx_dataset
 from sheafed.datasets.sources import DebianPackage, Mirror, NpmPackage
 from sheafed.errors import CorruptedDataError, DataError, DataUnavailableError
 from tests.helpers.mirrors import CONTENTS, FILES, dataset, serving

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-PRELOADED = ["sheafed.cli", "sklearn.datasets", "zenoh"]
+PRELOADED = ["sheafed.cli", "sheafed.config.running", "sheafed.network.peer_agent", "zenoh"]
 PRELOADED += ["torch._dynamo"]  # loaded by the first step of an optimiser
 PRELOADED += ["tests.helpers.federations", "tests.helpers.warm_processes"]
 

@@ -38,6 +38,13 @@ def test_digests_tell_inputs_and_orders_apart() -> None:
     assert PilotSet(INPUTS.clone()).digest() == digests[0]
 
 
+def test_a_digest_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pilots = PilotSet(INPUTS)
+    known = pilots.digest()
+    monkeypatch.setattr("sheafed.pilots.pilot_set.blake2b", None)
+    assert pilots.digest() == known
+
+
 def test_digests_do_not_depend_on_the_layout_in_memory() -> None:
     transposed = INPUTS.T.contiguous().T
     assert not transposed.is_contiguous()

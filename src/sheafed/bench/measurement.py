@@ -18,7 +18,7 @@ import torch
 from sheafed.errors import BenchError
 from sheafed.training.summary import peak_memory
 
-PRELOADED = ["sheafed.bench", "sklearn.datasets", "torch._dynamo"]
+PRELOADED = ["sheafed.bench.running", "torch._dynamo"]
 
 
 @dataclass(frozen=True)

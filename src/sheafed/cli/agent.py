@@ -9,22 +9,14 @@ from reprlib import repr as short
 from threading import Event
 from typing import Annotated
 
-import torch
 import typer
 
 from sheafed.atomic_io import write_privately
 from sheafed.cli.allow_code import AllowCode
-from sheafed.config.federation import build_federation
-from sheafed.config.reading import read_experiment
 from sheafed.errors import InputError
-from sheafed.network.deadline_policy import Timeouts
 from sheafed.network.graceful_shutdown import GracefulShutdown
 from sheafed.network.log_limits import output_into
-from sheafed.network.peer_agent import PeerAgent
-from sheafed.training.epochs import warn_if_unequal
-from sheafed.training.run_lock import run_lock
-from sheafed.transport.zenoh import Credentials, Relay, ZenohTransport
-from sheafed.transport.zenoh.credentials import REVOKED
+from sheafed.transport.zenoh.credentials import REVOKED, Credentials
 from sheafed.transport.zenoh.guard_process import raised_limit
 from sheafed.transport.zenoh.renewal import POLL_SECONDS
 from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
@@ -95,6 +87,16 @@ def agent(
     guard: Guarded = True,
 ) -> None:
     """Run one agent, which trains with those of its neighbours that are reachable."""
+    import torch
+
+    from sheafed.config.federation import build_federation
+    from sheafed.config.reading import read_experiment
+    from sheafed.network.deadline_policy import Timeouts
+    from sheafed.network.peer_agent import PeerAgent
+    from sheafed.training.epochs import warn_if_unequal
+    from sheafed.training.run_lock import run_lock
+    from sheafed.transport.zenoh.transport import ZenohTransport
+
     zenoh = import_zenoh()
     raised_limit()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
@@ -164,6 +166,9 @@ def relay(
     guard: Guarded = True,
 ) -> None:
     """Forward messages between agents that only connect to others; TLS ends at the relay."""
+    from sheafed.config.reading import read_experiment
+    from sheafed.transport.zenoh.relay import Relay
+
     raised_limit()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     import_zenoh().init_log_from_env_or(LOG_LEVEL)

@@ -1,23 +1,17 @@
 """`sheafed align` and `sheafed send`: post-hoc alignment of latents in files."""
 
+from __future__ import annotations
+
 import math
 import sys
 import warnings
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
 
-from sheafed import alignment
-from sheafed.alignment.fitting import WhiteningSource
-from sheafed.alignment.kinds import KINDS, Maps
-from sheafed.alignment.report_tables import cycles_table, edges_table
-from sheafed.alignment.selection import Goal
 from sheafed.atomic_io import written_atomically
 from sheafed.errors import (
     AlignmentQualityError,
@@ -25,8 +19,15 @@ from sheafed.errors import (
     MissingPilotsWarning,
     UndeterminedMapWarning,
 )
-from sheafed.linalg.checks import check_fraction
-from sheafed.linalg.whitening import Shrinkage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sheafed.alignment import AffineMap, AlignmentReport
+    from sheafed.alignment.fitting import WhiteningSource
+    from sheafed.alignment.kinds import Maps
+    from sheafed.alignment.selection import Goal
+    from sheafed.linalg.whitening import Shrinkage
 
 
 def align(
@@ -53,7 +54,10 @@ def align(
     ] = "auto",
     maps: Annotated[
         str,
-        typer.Option(help=f"kind of map: auto (by held-out pilots), {', '.join(KINDS)}, joint"),
+        typer.Option(
+            help="kind of map: auto (by held-out pilots), procrustes, ridge, rescaled-ridge, "
+            "affine, low-rank, canonical, joint"
+        ),
     ] = "auto",
     goal: Annotated[
         str, typer.Option(help="what maps are chosen for: read (by heads) or match (by the cosine)")
@@ -72,6 +76,10 @@ def align(
     ] = None,
 ) -> None:
     """Align encoders that were trained separately, from the latents of shared pilots."""
+    from sheafed import alignment
+    from sheafed.alignment.report_tables import cycles_table, edges_table
+    from sheafed.linalg.checks import check_fraction
+
     if gate is not None:
         check_fraction("--gate", gate)
     with warnings.catch_warnings(record=True) as caught:
@@ -116,7 +124,9 @@ def send(
     ] = False,
 ) -> None:
     """Map one agent's latents into another agent's latent space; the file may exceed memory."""
-    fitted = alignment.Alignment.load(alignment_directory)
+    from sheafed.alignment import Alignment
+
+    fitted = Alignment.load(alignment_directory)
     given = _read_array(latents, mapped=True)
     link = fitted.link(sender, receiver)
     if not no_check:
@@ -125,8 +135,11 @@ def send(
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received} to {out}")
 
 
-def _send_file(link: alignment.AffineMap, given: NDArray[Any], path: Path) -> tuple[int, ...]:
+def _send_file(link: AffineMap, given: NDArray[Any], path: Path) -> tuple[int, ...]:
     """Write what a map makes of an array, part by part, and return the shape."""
+    import numpy as np
+    from rich.progress import Progress
+
     shape = (*given.shape[:-1], len(link.value))
     parts = link.chunks(given)
     first = next(parts)  # input that cannot be mapped raises before anything is written
@@ -145,7 +158,7 @@ def _send_file(link: alignment.AffineMap, given: NDArray[Any], path: Path) -> tu
     return shape
 
 
-def _check_gate(report: alignment.AlignmentReport, gate: float) -> None:
+def _check_gate(report: AlignmentReport, gate: float) -> None:
     poor = report.below(gate)
     if poor:
         named = ", ".join(
@@ -174,6 +187,8 @@ def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
 
 
 def _read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    import numpy as np
+
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (OSError, ValueError, EOFError, OverflowError, MemoryError) as problem:

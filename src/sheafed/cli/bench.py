@@ -1,24 +1,30 @@
 """`sheafed bench`: speed, memory and bytes against their targets."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
-from sheafed.bench import BENCHMARKS, run_benchmarks
-from sheafed.bench.measurement import Measurement, describe_machine
 from sheafed.errors import BenchError
+
+if TYPE_CHECKING:
+    from sheafed.bench.measurement import Measurement
 
 
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="some of " + ", ".join(BENCHMARKS) + "; all by default"),
+        typer.Argument(
+            help="some of processes, overhead, bytes, evaluation, layout, maps, scaling, memory; "
+            "all by default"
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option(help="fewer repeats, two benchmarks at a time: noisier")
@@ -31,6 +37,9 @@ def bench(
     ] = None,
 ) -> None:
     """Measure ratios within interleaved runs; one thread and one process per benchmark."""
+    from sheafed.bench.measurement import describe_machine
+    from sheafed.bench.running import run_benchmarks
+
     found = run_benchmarks(names or [], quick=quick, sizes=_parse_sizes(agents))
     Console().print(_table(found))
     if json_file is not None:
@@ -51,6 +60,8 @@ def _parse_sizes(text: str | None) -> list[int] | None:
 
 
 def _table(found: Sequence[Measurement]) -> Table:
+    from sheafed.bench.measurement import describe_machine
+
     machine = describe_machine()
     title = f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}"
     table = Table("", "what", "target", "measured", "verdict", title=title)

@@ -6,14 +6,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.datasets import cache, catalog, texts
-
 app = typer.Typer(help="The built-in data sets.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_() -> None:
     """List the data sets, their sources, and whether they are in the cache."""
+    from sheafed.datasets import cache, catalog, texts
+
     table = Table("name", "samples", "classes", "shape", "source", "state")
     for name, info in catalog.DATASETS.items():
         table.add_row(
@@ -45,6 +45,8 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
     """Download a data set into the cache, checked by SHA-256; an interrupted download resumes."""
+    from sheafed.datasets import cache, catalog, texts
+
     known = texts.TEXTS.get(name)
     dataset = known.remote if known else catalog.dataset_info(name).remote
     if dataset is None:

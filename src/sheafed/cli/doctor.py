@@ -5,13 +5,11 @@ import sys
 from importlib import metadata
 from importlib.util import find_spec
 
-import torch
 from packaging.requirements import Requirement
 from rich.console import Console
 from rich.table import Table
 
 import sheafed
-from sheafed.devices import auto_device, available_devices
 
 EXTRAS = {
     "report": "figures, and the page of `sheafed report`",
@@ -31,6 +29,10 @@ MODULES = {"eclipse-zenoh": "zenoh"}
 
 def doctor() -> None:
     """List installed and missing packages, required and optional, and how to install them."""
+    import torch
+
+    from sheafed.devices import auto_device, available_devices
+
     required, extras = _requirements()
     console = Console()
     console.print(
@@ -57,6 +59,8 @@ def doctor() -> None:
 
 
 def _device(name: str) -> str:
+    import torch
+
     return f"{name} ({torch.cuda.get_device_name(name)})" if name.startswith("cuda") else name
 
 

@@ -1,20 +1,15 @@
 """`sheafed encode`: latents of texts or images, in a file for `sheafed align`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from torch import Tensor
 
 from sheafed.atomic_io import written_atomically
-from sheafed.datasets.catalog import load
-from sheafed.datasets.stratified_subset import subset
-from sheafed.datasets.texts import TEXTS, TextDataset, load_texts
-from sheafed.pretrained.images.latents import encode_images
-from sheafed.pretrained.images.loading import RESOLUTION
-from sheafed.pretrained.texts.latents import encode_texts
-from sheafed.pretrained.texts.loading import MAX_TOKENS
+from sheafed.pretrained.sizes import MAX_TOKENS, RESOLUTION
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def encode(
@@ -38,6 +33,12 @@ def encode(
     ] = RESOLUTION,
 ) -> None:
     """Encode samples with a pretrained encoder; what was encoded before comes from the cache."""
+    from sheafed.datasets.loading import load
+    from sheafed.datasets.stratified_subset import subset
+    from sheafed.datasets.texts import TEXTS, TextDataset, load_texts
+    from sheafed.pretrained.images.latents import encode_images
+    from sheafed.pretrained.texts.latents import encode_texts
+
     data = load_texts(dataset, log=print) if dataset in TEXTS else load(dataset)
     chosen = subset(data.labels, len(data) if samples is None else samples)
     if isinstance(data, TextDataset):
@@ -52,6 +53,8 @@ def encode(
         print(f"wrote labels ({len(chosen)},) to {labels}")
 
 
-def _save(path: Path, values: Tensor) -> None:
+def _save(path: Path, values: "Tensor") -> None:
+    import numpy as np
+
     with written_atomically(path) as file:
         np.save(file, values.numpy(), allow_pickle=False)

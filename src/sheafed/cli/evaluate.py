@@ -1,8 +1,10 @@
 """`sheafed evaluate`: a finished run on its own or on other data."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -10,8 +12,9 @@ from rich.table import Table
 
 from sheafed.atomic_io import write_atomically
 from sheafed.cli.allow_code import AllowCode
-from sheafed.config.evaluation import evaluate_run
-from sheafed.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from sheafed.evaluation import Evaluation
 
 
 def evaluate(
@@ -40,6 +43,8 @@ def evaluate(
     allow_code: AllowCode = None,
 ) -> None:
     """Measure a finished run; its directory is only read."""
+    from sheafed.config.evaluation import evaluate_run
+
     found = evaluate_run(
         run,
         which=which,

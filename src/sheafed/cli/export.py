@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 
 from sheafed.cli.allow_code import AllowCode
-from sheafed.config.loading import load
 
 
 def export(
@@ -24,6 +23,8 @@ def export(
     allow_code: AllowCode = None,
 ) -> None:
     """Write encoder, link and head, or the link alone, as one file; the run is only read."""
+    from sheafed.config.loading import load
+
     network = load(run, which=which, device="cpu", allow_code=allow_code or [])
     network.export(sender, receiver, out, link_only=link_only)
     print(f"wrote {out} ({out.stat().st_size / 1e6:.2f} MB)")

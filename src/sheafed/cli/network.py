@@ -13,14 +13,8 @@ from rich.table import Table
 from sheafed.atomic_io import check_output, write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.cli.allow_code import AllowCode, allow_code_words
-from sheafed.config.federation import build_federation
-from sheafed.config.reading import read_experiment
 from sheafed.errors import NetworkError, RunExistsError
-from sheafed.network.graceful_shutdown import GracefulShutdown
-from sheafed.network.launcher import CERTIFICATES, GRACE_SECONDS, KILLED, LOG, LocalLauncher
-from sheafed.network.peer_summary import gather
-from sheafed.network.status import liveness, read_statuses
-from sheafed.training.run_lock import run_lock
+from sheafed.network.graceful_shutdown import GRACE_SECONDS, GracefulShutdown
 from sheafed.transport.zenoh.settings import import_zenoh
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
@@ -47,6 +41,11 @@ def up(
 ) -> None:
     """Create certificates, start a process per agent of a config, and wait for them."""
     import_zenoh()
+    from sheafed.config.federation import build_federation
+    from sheafed.config.reading import read_experiment
+    from sheafed.network.launcher import CERTIFICATES, KILLED, LOG, LocalLauncher
+    from sheafed.network.peer_summary import gather
+    from sheafed.training.run_lock import run_lock
     from sheafed.transport.zenoh.certificates import make_certificates
 
     experiment = read_experiment(config, overrides or [], seed)
@@ -100,6 +99,8 @@ def _interrupt() -> None:
 
 
 def _table(directory: Path) -> Table:
+    from sheafed.network.status import liveness, read_statuses
+
     statuses = read_statuses(directory)
     metrics = {found.metric for found in statuses.values()}
     # One metric for all agents is said below the table, which has to fit 80 columns.

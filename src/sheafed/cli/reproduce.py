@@ -7,10 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
-
-from sheafed import reproduction
-from sheafed.sweep import parse_seeds
 
 
 class Name(StrEnum):
@@ -56,6 +52,11 @@ def reproduce(
 
     The grid is ours: the recommended method against all others, by model, data and label shift.
     """
+    from rich.markdown import Markdown
+
+    from sheafed import reproduction
+    from sheafed.sweep import parse_seeds
+
     given = None if seeds is None else parse_seeds(seeds)
     models = None if only is None else [model.strip() for model in only.split(",")]
     text = reproduction.reproduce(name.value, scale.value, out, given, jobs, models)

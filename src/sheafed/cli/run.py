@@ -1,24 +1,25 @@
 """`sheafed run` and `sheafed new`: an experiment from a config or a preset, into a directory."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from sheafed.cli.allow_code import AllowCode, allow_code_words
-from sheafed.config.reading import PRESETS, read_experiment
-from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
+from sheafed.config.presets import PRESETS
 from sheafed.config.starter import write_starter
 from sheafed.errors import ConfigError, Interrupted
-from sheafed.metrics.metric import ACCURACY, metrics_of
-from sheafed.training import Callback, Cluster, Network
-from sheafed.training.cluster import TIMEOUT
-from sheafed.training.torchrun import in_cluster, launch
+from sheafed.transport.cluster_timeouts import TIMEOUT
+
+if TYPE_CHECKING:
+    from sheafed.training import Network
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended."""
@@ -46,6 +47,12 @@ def run(
     allow_code: AllowCode = None,
 ) -> None:
     """Train and evaluate the network that a config describes."""
+    from sheafed.cli.print_placement import PrintPlacement
+    from sheafed.config.reading import read_experiment
+    from sheafed.config.running import LABEL_DISTRIBUTION, check_run_directory, run_experiment
+    from sheafed.training import Cluster
+    from sheafed.training.torchrun import in_cluster, launch
+
     experiment = read_experiment(config, overrides or [], seed)
     command = ["run", config, "--out", str(out)]
     command += [word for override in overrides or [] for word in ("--set", override)]
@@ -64,7 +71,7 @@ def run(
                 experiment,
                 out,
                 resume=resume,
-                callbacks=[_PrintPlacement()],
+                callbacks=[PrintPlacement()],
                 cluster=cluster,
                 allow_code=allow_code or [],
             )
@@ -87,13 +94,9 @@ def run(
         print(f"{written}; {LABEL_DISTRIBUTION} and the page need: pip install 'sheafed[report]'")
 
 
-class _PrintPlacement(Callback):
-    def on_start(self, network: Network) -> None:
-        if isinstance(network.group, Cluster):
-            print("\n".join(network.group.describe()))
-
-
 def _print_results(network: Network, console: Console) -> None:
+    from sheafed.metrics.metric import ACCURACY, metrics_of
+
     records = {"last": network.history.last, "best on validation data": network.history.best}
     metrics = metrics_of(network.history.last or {})
     kinds = {"private": "private", "communication": "communication", "oracle": "oracle encoder"}

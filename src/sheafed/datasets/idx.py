@@ -1,13 +1,16 @@
 """The IDX format of MNIST and its relatives: a magic number, the sizes, then the bytes."""
 
+from __future__ import annotations
+
 import math
 import struct
 import zlib
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sheafed.errors import DataFormatError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GZIP = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
@@ -19,6 +22,8 @@ def parse_idx(content: bytes, name: str) -> Tensor:
     The bytes are `0 0 type k`, then k sizes as big-endian 32-bit numbers, then one byte per
     entry. Errors name the file as `name`.
     """
+    import torch  # here: a list of data sets does without
+
     content = gunzip(content, name)
     if len(content) < 4 or content[:2] != b"\0\0" or content[3] == 0:
         raise DataFormatError(

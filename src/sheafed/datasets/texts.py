@@ -1,16 +1,19 @@
 """Labelled texts by name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from sheafed.datasets import cache
 from sheafed.datasets.cache import RemoteFiles
 from sheafed.datasets.pypi import PyPIPackage
 from sheafed.datasets.sources import DataFile
 from sheafed.errors import DataFormatError, InputError, ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEADER_LINES = 3  # names, types and roles of the columns
 
@@ -63,6 +66,8 @@ def load_texts(name: str, *, log: Callable[[str], None] = cache.logger.info) -> 
     >>> len(newsgroups), newsgroups.classes[0]  # doctest: +SKIP
     (18821, 'alt.atheism')
     """
+    import torch  # here: a list of data sets does without
+
     info = text_info(name)
     if cache.missing_files(info.remote):  # a complete cache may be read-only
         cache.fetch(info.remote, log=log)
@@ -86,6 +91,8 @@ def parse_tab(
     >>> parse_tab(content, "tiny.tab", ("a", "b"))
     (('one text', 'another'), tensor([1, 0]))
     """
+    import torch
+
     lines = content.decode().split("\n")
     if [line.split("\t") for line in lines[:HEADER_LINES]] != [
         ["Category", "Text"],

@@ -12,6 +12,8 @@ SIGNALS = tuple(
     if hasattr(signal, name)
 )
 """SIGHUP is of Unix, SIGBREAK of Windows."""
+GRACE_SECONDS = 60.0
+"""For an agent to finish its round before it is killed."""
 
 
 class GracefulShutdown:

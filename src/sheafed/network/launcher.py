@@ -16,12 +16,11 @@ from typing import Any
 import networkx as nx
 
 from sheafed.atomic_io import file_name, make_directory
-from sheafed.network.graceful_shutdown import signals_blocked
+from sheafed.network.graceful_shutdown import GRACE_SECONDS, signals_blocked
 from sheafed.network.status import Status, read_statuses
 from sheafed.transport.zenoh import credentials_in
 
 CERTIFICATES, LOG = "certificates", "log.txt"
-GRACE_SECONDS = 60.0
 
 # Agents do not get the Ctrl-C of the terminal: each is told to end once, by these signals.
 APART: dict[str, Any]

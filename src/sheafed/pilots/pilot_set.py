@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -144,8 +145,12 @@ class PilotSet:
         """Return a digest by which agents check that they have the same pilots in the same order.
 
         Shared inputs, with the names of their parts, and ids enter it. Without ids, of different
-        modalities only the number of pilots is compared.
+        modalities only the number of pilots is compared. It is computed once.
         """
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         content = blake2b(str(self.total).encode(), digest_size=16)
         for identifier in self.ids or ():
             content.update(f"{len(identifier)}:{identifier}".encode())
@@ -153,7 +158,7 @@ class PilotSet:
             for path, tensor in sorted(tensors(self.inputs), key=lambda item: item[0]):
                 content.update(path.encode())  # empty if there is only one
                 flat = tensor.detach().cpu().contiguous().flatten()
-                content.update(flat.view(torch.uint8).numpy().tobytes())
+                content.update(flat.view(torch.uint8).numpy().data)
         return content.hexdigest()
 
 

@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import networkx as nx
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from sheafed.errors import (
@@ -26,7 +25,9 @@ from sheafed.graphs import Edge, incoming, orient, outgoing
 from sheafed.linalg.checks import check_matrix
 from sheafed.sheaf.holonomy import Holonomy, check_cycle, compose, fundamental_cycles
 from sheafed.sheaf.restriction_maps import check_dtypes, check_maps
-from sheafed.sheaf.sections import kernel, triangular_at
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Cochain: TypeAlias = Mapping[str, Tensor]
 r"""A 0-cochain $z = \{z_i\}$: each agent's latent `(d_i,)`, or its batch of latents `(n, d_i)`."""
@@ -117,6 +118,8 @@ class NetworkSheaf:
         A float64 matrix of shape `(sum of d_head over edges, sum of d_i over agents)`, edges and
         agents in the order of `edges` and `names`.
         """
+        from scipy import sparse  # here: training does without
+
         if not self.edges:
             return sparse.csr_array((0, sum(self.dims.values())), dtype=np.float64)
         blocks: list[list[sparse.coo_array | None]] = []
@@ -134,6 +137,8 @@ class NetworkSheaf:
 
     def laplacian(self) -> sparse.csr_array:
         r"""Return $L_{\mathcal F} = \Delta^\top \Delta \succeq 0$ (eq. ns_Laplacian) in float64."""
+        from scipy import sparse
+
         delta = self.coboundary()
         return sparse.csr_array(delta.T @ delta)
 
@@ -223,6 +228,8 @@ class NetworkSheaf:
             sections are orthonormal as 0-cochains, not agent by agent.
         """
         smallest = min(self.names, key=lambda name: (self.dims[name], name))
+        from sheafed.sheaf.sections import kernel, triangular_at
+
         basis = kernel(self.laplacian(), self.dims[smallest], tolerance)
         ends = accumulate(self.dims[name] for name in self.names)
         rows = {

@@ -11,10 +11,7 @@ import networkx as nx
 
 from sheafed.errors import ClusterError, InputError
 from sheafed.transport import GlooGroup, GlooTransport, Ledger, Transport
-
-TIMEOUT = 300.0
-"""Seconds. A killed rank is noticed at once; this is for one that is frozen or cut off, and must
-be longer than any rank may be behind the others, e.g. in an evaluation."""
+from sheafed.transport.cluster_timeouts import TIMEOUT
 
 
 class Cluster:

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import run as torchrun
-from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from sheafed.atomic_io import write_atomically
 from sheafed.errors import ClusterError
@@ -31,6 +28,10 @@ def launch(
     processes: int, restarts: int, threads: int, arguments: Sequence[str], out: Path
 ) -> None:
     """Run `sheafed` with these arguments in some processes, all on this machine."""
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     loopback = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     if loopback:  # only processes of this machine connect

@@ -14,9 +14,7 @@ from torch import Tensor
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from sheafed.errors import ClusterError, LostRankError
-
-START_TIMEOUT = 900.0
-"""Seconds to wait for other ranks at first: they may still be starting or loading their data."""
+from sheafed.transport.cluster_timeouts import START_TIMEOUT
 
 PORT_KEY = "sheafed"
 

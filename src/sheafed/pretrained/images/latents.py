@@ -11,7 +11,8 @@ from sheafed.errors import EmptyInputError
 from sheafed.pretrained import latents
 from sheafed.pretrained.images.catalog import image_encoder_info
 from sheafed.pretrained.images.image_encoder import check_images
-from sheafed.pretrained.images.loading import RESOLUTION, load_image_encoder
+from sheafed.pretrained.images.loading import load_image_encoder
+from sheafed.pretrained.sizes import RESOLUTION
 
 
 def encode_images(

@@ -7,8 +7,8 @@ from sheafed.pretrained.images.catalog import image_encoder_info
 from sheafed.pretrained.images.image_encoder import ImageEncoder
 from sheafed.pretrained.images.trunk import load_trunk
 from sheafed.pretrained.latents import logger
+from sheafed.pretrained.sizes import RESOLUTION
 
-RESOLUTION = 128
 FEWEST_PIXELS = 32  # the trunks halve five times
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError
 from sheafed.pretrained import latents
+from sheafed.pretrained.sizes import MAX_TOKENS
 from sheafed.pretrained.texts.catalog import text_encoder_info
-from sheafed.pretrained.texts.loading import MAX_TOKENS, load_text_encoder
+from sheafed.pretrained.texts.loading import load_text_encoder
 
 
 def encode_texts(

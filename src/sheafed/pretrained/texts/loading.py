@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from sheafed.errors import InputError
 from sheafed.pretrained.latents import logger
+from sheafed.pretrained.sizes import MAX_TOKENS
 from sheafed.pretrained.texts.catalog import text_encoder_info
 from sheafed.pretrained.texts.optional import required
 from sheafed.pretrained.texts.text_encoder import TextEncoder
 
-MAX_TOKENS = 64
 SPECIAL_TOKENS = 2  # of beginning and end
 
 

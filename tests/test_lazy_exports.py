@@ -1,0 +1,46 @@
+"""Packages whose names are loaded on their first use."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import sheafed
+
+PACKAGES = ("sheafed", "sheafed.config", "sheafed.datasets", "sheafed.network")
+PACKAGES += ("sheafed.pretrained", "sheafed.transport", "sheafed.transport.zenoh")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_public_name_is_listed_and_can_be_imported(name: str) -> None:
+    package = importlib.import_module(name)
+    assert set(package.__all__) <= set(dir(package))
+    exec(f"from {name} import *", found := {})
+    assert set(package.__all__) <= found.keys()
+    assert all(found[each] is getattr(package, each) for each in package.__all__)
+
+
+def test_names_are_those_of_their_modules() -> None:
+    from sheafed.agents.agent import Agent
+    from sheafed.training.train import train
+
+    assert (sheafed.Agent, sheafed.train) == (Agent, train)
+    assert "Agent" in vars(sheafed)  # found without a search from then on
+
+
+def test_a_package_loads_nothing_until_it_is_used() -> None:
+    code = (
+        f"import sys, {', '.join(PACKAGES)}\n"
+        "print('torch' in sys.modules, 'sheafed.names' in sys.modules)\n"
+        "print(sheafed.names.check_name('ada'))"  # a submodule that nobody has imported
+    )
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert printed.split() == ["False", "False", "ada"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'sheafed' has no attribute 'Agents'"):
+        _ = sheafed.Agents  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match="cannot import name 'Agents'"):
+        from sheafed import Agents  # type: ignore[attr-defined] # noqa: F401
