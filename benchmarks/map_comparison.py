@@ -17,11 +17,11 @@ import ctypes
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -156,9 +156,8 @@ class Samples:
     def test_labels(self) -> NDArray[Any]:
         return self.labels[self.order[-TEST:]]
 
-    @cached_property
     def heads(self) -> dict[str, Any]:
-        """The receiver's classifiers."""
+        """Return the receiver's classifiers, which do not depend on the sender."""
         known = self.order[-CORPUS - TEST :][:HEADS]
         made = {
             "read": LogisticRegression(max_iter=1000),
@@ -172,7 +171,7 @@ class Samples:
         return self.sender[numbers], self.receiver[numbers]
 
 
-def measure(fit: Fit, samples: Samples, pilots: int) -> dict[str, float]:
+def measure(fit: Fit, samples: Samples, heads: Mapping[str, Any], pilots: int) -> dict[str, float]:
     """Fit a map to pilots and judge it by samples that it was not fitted to."""
     x, y = samples.pilots(pilots)
     resident = forget_peak()
@@ -182,9 +181,8 @@ def measure(fit: Fit, samples: Samples, pilots: int) -> dict[str, float]:
     grown = (peak_memory() or 0) - resident
     received = np.asarray(transform(samples.test[0]))
     index = np.asarray(transform(samples.corpus[0]))
-    heads = samples.heads.items()
     return {
-        **{name: head.score(received, samples.test_labels) for name, head in heads},
+        **{name: head.score(received, samples.test_labels) for name, head in heads.items()},
         "top-1": top1(received, samples.test[1], y.mean(0)),
         "recall@10": recall(index, samples.corpus[1], samples.test[1]),
         "seconds": seconds,
@@ -274,18 +272,20 @@ def main() -> None:
     encoders = options.encoders.split(",") if options.encoders else ENCODERS[options.data]
     rows, labels = latents(options.data, encoders)
     methods = {name: fit for name, fit in installed().items() if name in options.methods}
-    for seed in seeds:
-        for sender, receiver in permutations(rows, 2):
-            samples = Samples(rows[sender], rows[receiver], labels, seed)
-            for pilots in numbers:
-                for method, fit in methods.items():
-                    key = (seed, sender, receiver, pilots, method)
-                    if key in done:
-                        continue
-                    found = dict(zip(KEYS, key, strict=True)) | measure(fit, samples, pilots)
-                    results.append(found)
-                    with path.open("a") as file:
-                        file.write(json.dumps(found) + "\n")
+    heads: dict[tuple[int, str], dict[str, Any]] = {}
+    for seed, (sender, receiver) in product(seeds, permutations(rows, 2)):
+        samples = Samples(rows[sender], rows[receiver], labels, seed)
+        for pilots, (method, fit) in product(numbers, methods.items()):
+            key = (seed, sender, receiver, pilots, method)
+            if key in done:
+                continue
+            if (seed, receiver) not in heads:
+                heads[seed, receiver] = samples.heads()
+            found = dict(zip(KEYS, key, strict=True))
+            found |= measure(fit, samples, heads[seed, receiver], pilots)
+            results.append(found)
+            with path.open("a") as file:
+                file.write(json.dumps(found) + "\n")
     for pilots in numbers:
         print(table(results, pilots), end="\n\n")
 

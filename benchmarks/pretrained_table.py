@@ -44,7 +44,7 @@ GRID = Grid(
     ladders={
         PENALTY: PENALTIES,
         CONFIDENCE: ("0.0", "0.1", "0.3", "0.5", "0.8", "0.95"),
-        WEIGHT: ("0.1", "0.3", "1.0", "3.0", "10.0"),
+        WEIGHT: ("0.1", "0.3", "1.0", "3.0", "10.0", "30.0", "100.0"),
     },
 )
 LEARN_MAPS = {"ComFed", "Sheaf-FRL", "Sheaf-FRL with distillation"}
