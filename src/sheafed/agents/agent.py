@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,22 @@ ENCODING_BATCH_SIZE = 128
 hands out and zeroes anew each time, and encoding takes twice as long."""
 
 DEFAULT_BATCH_SIZE = 64
+
+
+class Cohort(Protocol):
+    """Agents of one structure whose passes and steps are computed together.
+
+    Each of them sees only what is its own; see `sheafed.vectorized`.
+    """
+
+    def loss(self, agent: Agent) -> tuple[Batch, Tensor]:
+        """Return an agent's next batch and its objective on it."""
+
+    def encode_pilots(self, agent: Agent, indices: Tensor | None) -> Tensor:
+        """Return an agent's latents of its pilots, all or some, in evaluation mode."""
+
+    def defer(self, agent: Agent) -> None:
+        """Take an agent's optimiser step as soon as all members are ready for theirs."""
 
 
 class Agent:
@@ -199,6 +215,8 @@ class Agent:
         }
         """What decides the agent's steps beside model, data and objective, at the beginning."""
         self.steps_per_epoch = 1
+        self.cohort: Cohort | None = None
+        """The agents that this one takes its current step together with, if it does."""
         self.reset_rng(seed=0)
 
     @property
@@ -274,7 +292,10 @@ class Agent:
     def next_batch(self) -> Batch:
         """Return the next training batch in this agent's own order, on its device."""
         with self._naming_errors():
-            batch = self._stream.next()
+            return self.prepare(self._stream.next())
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Return a batch on the agent's device, inputs in the precision of its encoder."""
         targets = None if batch.targets is None else batch.targets.to(self.device)
         return Batch(self._model.prepare(batch.inputs), targets)
 
@@ -295,19 +316,19 @@ class Agent:
         training mode: that one moves batch norm's running statistics in place, which autograd does
         not notice, and the earlier pass would get the gradient of other statistics.
         """
-        for parameter in self.parameters:  # also those that the optimiser does not own
+        for parameter in self.parameters:  # all of the optimiser's, and those that it has not
             parameter.grad = None
-        self.optimizer.zero_grad(set_to_none=True)
 
     def apply_gradients(self) -> None:
-        """Clip the accumulated gradient, take an optimiser step and then the scheduler's."""
+        """Clip the accumulated gradient, take an optimiser step and then the scheduler's.
+
+        In a cohort it is taken when all members have come here.
+        """
+        if self.cohort is not None:
+            self.cohort.defer(self)
+            return
         if self.max_grad_norm is not None:
-            norm = nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
-            if not bool(torch.isfinite(norm)):
-                raise NonFiniteError(
-                    f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
-                    f"{norm.item()}; lower the learning rate, or check the data"
-                )
+            self.check_gradient(nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm))
         try:
             self.optimizer.step()
         except RuntimeError as problem:
@@ -317,6 +338,18 @@ class Agent:
                 f"agent {self.name!r}, step {self.steps}: a setting of the optimiser is too "
                 f"large ({problem}); lower the learning rate or the weight decay"
             ) from problem
+        self.count_step()
+
+    def check_gradient(self, norm: Tensor) -> None:
+        """Raise unless the norm of the gradient is finite."""
+        if not bool(torch.isfinite(norm)):
+            raise NonFiniteError(
+                f"agent {self.name!r}, step {self.steps}: the norm of the gradient is "
+                f"{norm.item()}; lower the learning rate, or check the data"
+            )
+
+    def count_step(self) -> None:
+        """Note that an optimiser step was taken, and take the scheduler's if it is due."""
         self.steps += 1
         period = 1 if self.scheduler_every == "step" else self.steps_per_epoch
         if self.scheduler is not None and self.steps % period == 0:

@@ -29,17 +29,26 @@ class RngStream:
         if device != CPU:
             start = Generator(device=device).manual_seed(derive(seed, name, "noise"))
             self._there = start.get_state()
+        self._is_active = False
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make torch's global streams this agent's own, and give them back."""
+        """Make torch's global streams this agent's own, and give them back.
+
+        Within itself it changes nothing; the streams of other agents may be active in between.
+        """
+        if self._is_active:
+            yield
+            return
         outside, there = torch.get_rng_state(), None
         torch.set_rng_state(self._cpu)
         if self._there is not None:
             there = _exchange(self.device, self._there)
+        self._is_active = True
         try:
             yield
         finally:
+            self._is_active = False
             self._cpu = torch.get_rng_state()
             torch.set_rng_state(outside)
             if there is not None:

@@ -164,7 +164,7 @@ class DataOrder:
 
     def __init__(self, total: int, batch_size: int, seed: int, name: str) -> None:
         self._total = total
-        self._batch_size = min(batch_size, total)
+        self.batch_size = min(batch_size, total)
         self._purpose = (seed, name, "data")
         self.seek((0, 0))
 
@@ -179,7 +179,7 @@ class DataOrder:
 
         Those that did not fill a last batch do not count, so a pass may be less than one.
         """
-        whole = self._total - self._total % self._batch_size
+        whole = self._total - self._total % self.batch_size
         return (self._pass * whole + self._offset) / self._total
 
     def seek(self, position: tuple[int, int]) -> None:
@@ -188,8 +188,8 @@ class DataOrder:
 
     def next(self) -> Tensor:
         """Return the indices of the next batch."""
-        if self._offset + self._batch_size > self._total:
+        if self._offset + self.batch_size > self._total:
             self.seek((self._pass + 1, 0))
-        indices = self._order[self._offset : self._offset + self._batch_size]
-        self._offset += self._batch_size
+        indices = self._order[self._offset : self._offset + self.batch_size]
+        self._offset += self.batch_size
         return indices

@@ -264,6 +264,9 @@ class Training(Table):
     oracle: Switch = True
     """Also measure oracle accuracy: what the receiver's head says if the receiver encodes the
     sender's inputs itself. It is no upper bound of communication accuracy."""
+    vectorize: Switch = True
+    """Compute the steps of agents of one architecture at once, from 16 of them on. Results differ
+    by rounding from those of one step after another."""
     threads: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
     """Of torch. Runs with the same number are bit-identical."""
     device: Annotated[str, Field(min_length=1)] = "cpu"

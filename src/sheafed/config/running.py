@@ -74,6 +74,7 @@ def run_experiment(
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
         oracle=options.oracle and cluster is None,
+        vectorize=options.vectorize,
         group=cluster or SingleProcess(),
     )
     if cluster is None or cluster.rank == 0:

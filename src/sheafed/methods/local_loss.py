@@ -13,12 +13,17 @@ from sheafed.tensor_tree import count_non_finite, tree_length
 
 
 def local_loss(agent: Agent, batch: Batch, round: int) -> Tensor:
-    """Return the objective on a batch; raise if it is not finite or has no gradient."""
+    """Compute the objective on a batch, and check it."""
     with explained(
         f"agent {agent.name!r}, round {round}: its objective fails on a batch of "
         f"{tree_length(batch.inputs)} samples"
     ):
         loss = agent.objective(agent, batch)
+    return checked_loss(agent, batch, loss, round)
+
+
+def checked_loss(agent: Agent, batch: Batch, loss: Tensor, round: int) -> Tensor:
+    """Return the objective on a batch; raise if it is not finite or has no gradient."""
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         found = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ShapeError(

@@ -19,7 +19,7 @@ from sheafed.devices import CPU
 from sheafed.errors import MessageError
 from sheafed.graphs import Edge, orient_pair
 from sheafed.methods.endpoints import EdgeEndpoint, endpoint_state, load_endpoint_state
-from sheafed.methods.local_loss import local_loss
+from sheafed.methods.local_loss import checked_loss, local_loss
 from sheafed.methods.pilot_encoder import PilotEncoder
 from sheafed.methods.whitening import WhiteningLayer
 from sheafed.pilots.pilot_set import PilotSet
@@ -76,6 +76,8 @@ class Node(ABC):
     - `reuse`, if a message of an earlier round can replace one that did not arrive;
     - `alignment_messages` and `align`, if maps are fitted after training (see `PostHocNode`).
 
+    - `steps_together`, if agents of one structure may compute their steps at once.
+
     `transmit` and `interpret` are what the training is for: the two halves of sending a latent to
     a neighbour.
 
@@ -106,6 +108,10 @@ class Node(ABC):
         """Reads what neighbours transmit in place of the agent's head, if there is one."""
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
+
+    steps_together: ClassVar[bool] = False
+    """Whether `receive` changes the agent by one `local_loss` and one `apply_gradients` alone, and
+    draws nothing from its random stream before; see `sheafed.vectorized`."""
 
     # A round
 
@@ -279,7 +285,10 @@ class Node(ABC):
 
     def local_loss(self, round: int) -> Tensor:
         """Return the agent's own objective on its next batch."""
-        return local_loss(self.agent, self.agent.next_batch(), round)
+        if self.agent.cohort is None:
+            return local_loss(self.agent, self.agent.next_batch(), round)
+        batch, loss = self.agent.cohort.loss(self.agent)
+        return checked_loss(self.agent, batch, loss, round)
 
 
 def count_outputs(agent: Agent) -> int:

@@ -28,6 +28,7 @@ class NonCooperative(PostHocOptions):
 
 class NonCooperativeNode(PostHocNode):
     neighbours_may_change = True
+    steps_together = True
 
     def __init__(self, method: NonCooperative, context: NodeContext) -> None:
         super().__init__(context, method.whitening, method.shrinkage, method.channel)

@@ -186,7 +186,9 @@ class PeerAgent:
         self.state = "training"
         if fresh:  # neighbours may still be waiting for theirs
             self.policy.first_deadline = self.timeouts.join
-        self.network.history.note_conditions(run_conditions(self.network, oracle=False))
+        self.network.history.note_conditions(
+            run_conditions(self.network, oracle=False, vectorize=False)
+        )
         metrics = MetricsLog(self.out / METRICS)
         trainer = Trainer(
             self.network,

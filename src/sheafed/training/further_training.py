@@ -27,6 +27,7 @@ def train_on(
     evaluate_every: int,
     checkpoint_every: int | None,
     oracle: bool,
+    vectorize: bool,
 ) -> None:
     """Train a network for some more epochs; see `Network.train`."""
     check_counts(epochs=epochs, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
@@ -52,4 +53,11 @@ def train_on(
         history.stopped = False
         transport = LocalTransport(list(network.nodes), ledger=history.ledger)
         barrier = Barrier(transport, network.new_transport)
-        run_to_end(network, barrier, callbacks=callbacks, progress=progress, oracle=oracle)
+        run_to_end(
+            network,
+            barrier,
+            callbacks=callbacks,
+            progress=progress,
+            oracle=oracle,
+            vectorize=vectorize,
+        )

@@ -11,6 +11,7 @@ from sheafed.evaluation.result import Evaluation
 from sheafed.training.overview import history_as_text
 from sheafed.training.plots import plot_history
 from sheafed.transport import Ledger
+from sheafed.vectorized import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,6 +70,9 @@ class RunHistory:
     """The metrics of which a smaller value is better."""
     whitenings: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """At the end: what `compare_whitenings` measured of a method that is aligned afterwards."""
+    vectorized: Summary | None = None
+    """How many agents take their steps together, and why the others do not; None if vectorisation
+    is off."""
     conditions: dict[str, Any] = field(default_factory=dict)
     """The settings of now that a resumed run may change, by name."""
     changes: list[Record] = field(default_factory=list)

@@ -230,6 +230,7 @@ class Network:
         evaluate_every: int = 1,
         checkpoint_every: int | None = None,
         oracle: bool = True,
+        vectorize: bool = True,
     ) -> None:
         """Train on for some more epochs, with the weights, optimisers and maps of now.
 
@@ -244,6 +245,7 @@ class Network:
             evaluate_every: epochs between evaluations; the last epoch is always evaluated.
             checkpoint_every: rounds between checkpoints, an epoch by default.
             oracle: also measure oracle accuracy.
+            vectorize: as in `sheafed.train`.
         """
         self._check_all_nodes_here()
         train_on(
@@ -255,6 +257,7 @@ class Network:
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             oracle=oracle,
+            vectorize=vectorize,
         )
 
     def save(self, out: str | Path) -> None:

@@ -11,9 +11,10 @@ from sheafed.training.callbacks import Callback
 from sheafed.training.history import Totals
 from sheafed.training.network_file import save_network
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
-from sheafed.training.single_round import Logs, average, run_round
+from sheafed.training.single_round import Logs, average, group_agents, run_round
 from sheafed.training.summary import measure
 from sheafed.transport import WaitPolicy
+from sheafed.vectorized import merge_summaries
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -27,6 +28,7 @@ class Trainer:
             schedule how long to train and when to evaluate and save.
         policy: how to wait for the messages of other agents.
         oracle: also measure oracle accuracy.
+        vectorize: compute the steps of agents of one structure at once.
         observers: the callbacks, on rank 0.
         save: writes a checkpoint, if there is a run directory, given the logs since the last
             evaluation.
@@ -40,6 +42,7 @@ class Trainer:
         policy: WaitPolicy,
         *,
         oracle: bool,
+        vectorize: bool = False,
         observers: Sequence[Callback] = (),
         save: Callable[[Totals], None] = lambda totals: None,
         totals: Totals | None = None,
@@ -52,6 +55,7 @@ class Trainer:
         self._logs: list[Logs] = []
         self._unsaved = False
         self._interrupted = interrupted
+        self._vectorize = vectorize
         self.saved: int | None = network.history.rounds or None
         """The round of the last checkpoint, if there is one."""
 
@@ -59,6 +63,11 @@ class Trainer:
         """Take the rounds that are left, evaluate the last one, and save."""
         history, schedule = self._history, self._history.schedule
         began = time.monotonic() - history.seconds
+        network = self._network
+        grouping = group_agents(network.nodes, network.pilots) if self._vectorize else None
+        history.vectorized = None
+        if grouping is not None:
+            history.vectorized = merge_summaries(network.group.gather(grouping.summary()))
         while history.rounds < schedule.total and not history.stopped:
             if self._interrupted():
                 history.seconds = time.monotonic() - began
@@ -68,7 +77,7 @@ class Trainer:
             history.rounds = self._policy.enter_round(history.rounds)
             if self._policy.stopping or history.rounds == schedule.total:
                 break
-            self._logs.append(run_round(self._network.nodes, self._policy, history.rounds))
+            self._logs.append(run_round(network.nodes, self._policy, history.rounds, grouping))
             history.rounds += 1
             self._unsaved = True
             history.seconds = time.monotonic() - began

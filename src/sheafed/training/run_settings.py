@@ -35,7 +35,7 @@ def run_settings(network: Network) -> Settings:
     }
 
 
-def run_conditions(network: Network, oracle: bool) -> Settings:
+def run_conditions(network: Network, oracle: bool, vectorize: bool) -> Settings:
     """Return the settings that may change when a run is resumed, by name.
 
     All others decide what is trained, and are the identity of the run. With more epochs a run is
@@ -44,6 +44,7 @@ def run_conditions(network: Network, oracle: bool) -> Settings:
     return {
         "evaluate_every": network.history.schedule.evaluate_every,
         "oracle": oracle,
+        "vectorize": vectorize,
         "threads": torch.get_num_threads(),
         **{f"device of {name}": known.device for name, known in network.metadata.items()},
     }

@@ -30,6 +30,7 @@ def run_to_end(
     callbacks: Sequence[Callback],
     progress: bool,
     oracle: bool,
+    vectorize: bool = True,
     totals: Totals | None = None,
 ) -> None:
     """Take the rounds that the schedule has left, and write the results.
@@ -40,9 +41,10 @@ def run_to_end(
         callbacks: beside the log of metrics.
         progress: show a progress bar where it is watched.
         oracle: also measure oracle accuracy.
+        vectorize: compute the steps of agents of one structure at once.
         totals: the logs since the last evaluation, of a run that is resumed.
     """
-    network.history.note_conditions(run_conditions(network, oracle))
+    network.history.note_conditions(run_conditions(network, oracle, vectorize))
     observers: list[Callback] = []
     if network.group.rank == 0:
         log = [] if network.out is None else [MetricsLog(network.out / METRICS)]
@@ -52,6 +54,7 @@ def run_to_end(
         network,
         barrier,
         oracle=oracle,
+        vectorize=vectorize,
         observers=observers,
         save=lambda totals: save(network, totals),
         totals=totals,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from sheafed.evaluation.result import mean
 from sheafed.methods.divergence import divergence_of
 from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.node import HELLO, ROUND, Node
-from sheafed.transport import WaitPolicy
+from sheafed.pilots.pilot_set import PilotSet
+from sheafed.transport import Message, WaitPolicy
+from sheafed.vectorized import Grouping
 
 Log = dict[str, float]
 Logs = dict[str, Log]
@@ -24,21 +27,51 @@ def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
         finish_handshake(node, inboxes[HELLO][name])
 
 
-def run_round(nodes: Mapping[str, Node], policy: WaitPolicy, round: int) -> Logs:
-    """Let all agents send, then all receive and take their step; return what they log."""
-    for name, node in nodes.items():
-        with divergence_of(name, round):
-            policy.send(node.send(round))
-    neighbours = {name: node.neighbours for name, node in nodes.items()}
-    inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
-    logs = {}
-    for name, node in nodes.items():
-        with divergence_of(name, round):
-            rate = node.agent.optimizer.param_groups[0]["lr"]
-            logs[name] = node.receive(round, inboxes[name])
-            if node.agent.scheduler is not None:
-                logs[name]["learning_rate"] = rate
-    return logs
+def run_round(
+    nodes: Mapping[str, Node], policy: WaitPolicy, round: int, grouping: Grouping | None = None
+) -> Logs:
+    """Let all agents send, then all receive and take their step; return what they log.
+
+    Args:
+        nodes: of this process.
+        policy: how messages are sent and waited for.
+        round: its number.
+        grouping: which agents compute together; none, by default.
+    """
+    together = (
+        nullcontext([([name], None) for name in nodes]) if grouping is None else grouping.round()
+    )
+    with together as cohorts:
+        for name, node in nodes.items():
+            with divergence_of(name, round):
+                policy.send(node.send(round))
+        neighbours = {name: node.neighbours for name, node in nodes.items()}
+        inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
+        logs = {}
+        for members, cohort in cohorts:
+            for name in members:
+                with divergence_of(name, round):
+                    logs[name] = _receive(nodes[name], round, inboxes[name])
+            if cohort is not None:
+                cohort.take_step()
+    return {name: logs[name] for name in nodes}
+
+
+def _receive(node: Node, round: int, inbox: Mapping[str, Message]) -> Log:
+    rate = node.agent.optimizer.param_groups[0]["lr"]
+    log = node.receive(round, inbox)
+    return log if node.agent.scheduler is None else log | {"learning_rate": rate}
+
+
+def group_agents(nodes: Mapping[str, Node], pilots: PilotSet) -> Grouping:
+    """Return which agents take their rounds together: those of one structure."""
+    agents = {name: node.agent for name, node in nodes.items()}
+    alone = {
+        name: f"method {type(node).__name__.removesuffix('Node')}"
+        for name, node in nodes.items()
+        if not node.steps_together
+    }
+    return Grouping(agents, pilots, alone)
 
 
 def average(logs: Logs) -> Log:

@@ -66,6 +66,7 @@ def summarise(network: Network) -> Record:
         "seed": history.seed,
         "settings": run_settings(network),
         "changes": history.changes,
+        **({} if history.vectorized is None else {"vectorized": history.vectorized}),
         "epochs": history.epoch,
         **({} if set(signs) == {ACCURACY.name} else {"metrics": _directions(signs)}),
         **latest.summary(),

@@ -56,6 +56,7 @@ def train(
     checkpoint_every: int | None = None,
     oracle: bool = True,
     progress: bool = True,
+    vectorize: bool = True,
     group: ProcessGroup | None = None,
 ) -> Network:
     """Train a network of agents.
@@ -83,6 +84,10 @@ def train(
         checkpoint_every: rounds between checkpoints, an epoch by default.
         oracle: also measure oracle accuracy, i.e. let receivers encode their neighbours' inputs.
         progress: show a progress bar where standard error is a terminal, or in a notebook.
+        vectorize: compute the steps of agents of one architecture at once, from 16 of them on,
+            where the method and all their layers allow it (`sheafed.vectorized`). Results differ
+            by rounding from those of one step after another. The summary tells how many do, and
+            why others do not.
         group: the processes that train together, e.g. a `Cluster`; then `agents` are those of
             this process, and only rank 0 has callbacks. `on_round` sees its own agents.
     """
@@ -118,7 +123,13 @@ def train(
     with run_lock(network.out, group):
         totals = _open_directory(network, resume)
         run_to_end(
-            network, barrier, callbacks=callbacks, progress=progress, oracle=oracle, totals=totals
+            network,
+            barrier,
+            callbacks=callbacks,
+            progress=progress,
+            oracle=oracle,
+            vectorize=vectorize,
+            totals=totals,
         )
     return network
 

@@ -30,9 +30,13 @@ def mean_squared_error(agent: Agent, batch: Batch) -> Tensor:
     torch.Size([])
     """
     head, targets = head_and_targets(agent, batch, "the mean squared error")
-    outputs = head(agent.encode(batch.inputs))
+    outputs = matched_to(agent, targets, head(agent.encode(batch.inputs)))
+    return nn.functional.mse_loss(outputs, targets.to(outputs.dtype))
+
+
+def matched_to(agent: Agent, targets: Tensor, outputs: Tensor) -> Tensor:
+    """Return the outputs of an agent's head in the shape of its targets, or raise."""
     try:
-        outputs = matched(outputs, targets)
+        return matched(outputs, targets)
     except ShapeError as problem:
         raise ShapeError(f"agent {agent.name!r}: {problem}") from problem
-    return nn.functional.mse_loss(outputs, targets.to(outputs.dtype))

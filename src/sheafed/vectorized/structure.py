@@ -1,0 +1,121 @@
+"""Which agents have the same structure, so that they can take their steps together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.objectives import cross_entropy, mean_squared_error
+from sheafed.agents.samples import Batch, TensorSamples
+from sheafed.vectorized.layers import DROPOUT, unknown
+
+OBJECTIVES = (cross_entropy, mean_squared_error)
+"""The objectives that are known."""
+DIMENSIONS: dict[type[nn.Module], int] = {
+    **dict.fromkeys((nn.Conv1d, nn.MaxPool1d, nn.AvgPool1d), 3),
+    **dict.fromkeys((nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d), 3),
+    **dict.fromkeys((nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.BatchNorm2d), 4),
+    **dict.fromkeys((nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d), 4),
+}
+"""The dimensions of a batch of what a layer takes; with fewer it would take it for one sample."""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+FULL = (torch.float32, torch.float64)
+
+
+def layers_of(module: nn.Module | None) -> list[nn.Module]:
+    """Return the layers of nested `Sequential`s in order; any other module is one layer."""
+    if module is None:
+        return []
+    if type(module) is not nn.Sequential:
+        return [module]
+    return [layer for part in module for layer in layers_of(part)]
+
+
+def why_alone(agent: Agent) -> str | None:
+    """Return why an agent cannot take its steps together with others; None if it can."""
+    if not agent.learns:
+        return "nothing is trained"
+    if agent.objective not in OBJECTIVES:
+        return "another objective than cross_entropy and mean_squared_error"
+    if agent.head is None:
+        return "no head"
+    if not isinstance(agent.data.train, TensorSamples):
+        return "training data that are not in memory"
+    if not isinstance(agent.data.train.inputs, Tensor):
+        return "inputs of several tensors"
+    if agent.precision != "full":
+        return f"precision {agent.precision!r}"
+    modules = [*agent.encoder.modules(), *agent.head.modules()]
+    if any(getattr(module, name, None) for module in modules for name in HOOKS):
+        return "hooks on a module"
+    layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
+    for layer in layers:
+        if reason := unknown(layer):
+            return reason
+    weights = [tensor for layer in layers for tensor in layer.parameters()]
+    if len(set(map(id, weights))) != len(weights) or len(weights) != len(agent.parameters):
+        return "weights that layers share"
+    if any(tensor.dtype not in FULL for tensor in weights):
+        return "weights in half precision"
+    return _unfit(agent, layers)
+
+
+def signature(agent: Agent) -> Hashable:
+    """Return what agents that take their steps together must have in common."""
+    layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
+    batch = _batch(agent)
+    return (
+        agent.device,
+        agent.objective,
+        agent.order.batch_size,
+        _shape(batch.inputs),
+        None if batch.targets is None else _shape(batch.targets),
+        len(layers_of(agent.encoder)),
+        tuple(repr(layer) for layer in layers),
+        tuple(
+            (name, *_shape(tensor), tensor.requires_grad)
+            for layer in layers
+            for name, tensor in (*layer.named_parameters(), *layer.named_buffers())
+        ),
+    )
+
+
+def modes(agent: Agent) -> list[bool]:
+    """Return what agents must have in common too, and what may change during training."""
+    modules = [m for top in (agent.encoder, agent.head) if top is not None for m in top.modules()]
+    return [m.training for m in modules] + [p.requires_grad for p in agent.parameters]
+
+
+def dropout_inputs(agent: Agent, inputs: Tensor) -> list[Tensor]:
+    """Return what would be the input of each dropout layer, for its shape and layout."""
+    return [x for layer, x in _trace(agent, inputs) if isinstance(layer, DROPOUT)]
+
+
+def _unfit(agent: Agent, layers: list[nn.Module]) -> str | None:
+    inputs = _batch(agent).inputs
+    for layer, x in _trace(agent, inputs):
+        if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
+            return f"a {type(layer).__name__} of {x.ndim} dimensions"
+    return None
+
+
+@torch.no_grad()
+def _trace(agent: Agent, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
+    """Return every layer with its input, in evaluation mode."""
+    found, x = [], inputs
+    with agent.inference():
+        for layer in [*layers_of(agent.encoder), *layers_of(agent.head)]:
+            found.append((layer, x))
+            x = layer(x.clone() if getattr(layer, "inplace", False) else x)
+    return found
+
+
+def _batch(agent: Agent) -> Batch:
+    return agent.prepare(agent.data.train.batch(torch.arange(min(2, len(agent.data.train)))))
+
+
+def _shape(tensor: Tensor) -> tuple[Hashable, ...]:
+    return (tuple(tensor.shape[1:]), tensor.dtype)
