@@ -1,13 +1,14 @@
 """What directions, candidates and folds share must give what each would compute alone."""
 
 import itertools
+import weakref
 
 import numpy as np
 import pytest
 import torch
 
 import sheafed
-from sheafed.alignment import fit_map
+from sheafed.alignment import fit_map, selection
 from sheafed.alignment.held_out import folds
 
 KINDS = ("procrustes", "ridge", "affine", "low-rank", "canonical")
@@ -31,6 +32,22 @@ def test_held_out_figures_are_those_of_a_fit_to_each_fold_alone(maps, pair):
         alone = type(choice.kind)(**options).fit(x[kept], y[kept])
         errors = (alone.transform(x[held]) - y[held]) / y.std(0)
         assert found == pytest.approx((errors**2).mean(), rel=1e-9)
+
+
+def test_a_fold_is_forgotten_before_the_next_but_one(monkeypatch):
+    """All at once they would take five times the memory."""
+    made, alive = [], []
+    encoded = selection.encoded
+
+    def counted(latents):
+        made.append(weakref.ref(found := encoded(latents)))
+        alive.append(sum(known() is not None for known in made))
+        return found
+
+    monkeypatch.setattr(selection, "encoded", counted)
+    fit_map(*views(sizes=(12, 9)))
+    assert len(made) == 10
+    assert max(alive) == 4
 
 
 @pytest.mark.parametrize("goal", ["read", "match"])

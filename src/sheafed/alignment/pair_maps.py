@@ -76,8 +76,8 @@ def choose_maps(
             judged = judge(options, way.whole, way.parts)
             for option, found in zip(common, judged[len(pairwise) :], strict=True):
                 joint_losses.setdefault(option, []).append(mean(losses_of(found, goal)))
-            best = options[best_option(options, judged, goal)]
-            chosen[way.pair] = settle(best, way.whole, way.parts)
+            best = best_option(options, judged, goal)
+            chosen[way.pair] = settle(options[best], way.whole, judged[best])
     if unjudged:
         if not joint_losses:
             raise MissingPilotsError(
@@ -89,7 +89,9 @@ def choose_maps(
         isometries = [option for option in joint_losses if option.rotation == 1]
         known = min(isometries, key=lambda option: mean(tuple(joint_losses[option])))
         safe = _with_reliable_rank(known, table, parts)
-        chosen |= {way.pair: settle(safe, way.whole, way.parts) for way in unjudged}
+        for way in unjudged:
+            (nothing,) = judge([safe], way.whole, way.parts)
+            chosen[way.pair] = settle(safe, way.whole, nothing)
     return dict(sorted(chosen.items(), key=itemgetter(0)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, get_args
 
@@ -111,11 +111,14 @@ def choose_for(kinds: Sequence[KindT], x: Array, y: Array, goal: Goal) -> Choice
         PilotLatents(x, varying_support("sender", x)),
         PilotLatents(y, varying_support("receiver", y)),
     )
-    parts = []
+    return choose(kinds, whole, _folds(x, y), goal)
+
+
+def _folds(x: Tensor, y: Tensor) -> Iterator[Fold]:
+    """Yield one fold at a time, so that the decompositions of only one are kept."""
     for held in folds(len(x)):
         fitted = SharedPilots(encoded(without(x, held)), encoded(without(y, held)))
-        parts.append(Fold(fitted, x[held], y[held]))
-    return choose(kinds, whole, parts, goal)
+        yield Fold(fitted, x[held], y[held])
 
 
 def without(z: Tensor, held: Tensor) -> Tensor:
@@ -145,20 +148,25 @@ def check_goal(goal: Goal) -> Goal:
 
 
 def choose(
-    kinds: Sequence[KindT], whole: SharedPilots, parts: Sequence[Fold], goal: Goal
+    kinds: Sequence[KindT], whole: SharedPilots, parts: Iterable[Fold], goal: Goal
 ) -> Choice[KindT]:
     """Return the candidate with the least loss on held-out pilots, fitted to all of them."""
     check_goal(goal)
     options = [option for kind in kinds for option in kind.candidates(whole)]
     judged = judge(options, whole, parts)
-    return settle(options[best_option(options, judged, goal)], whole, parts)
+    best = best_option(options, judged, goal)
+    return settle(options[best], whole, judged[best])
 
 
 def judge(
-    options: Sequence[Candidate], whole: SharedPilots, parts: Sequence[Fold]
+    options: Sequence[Candidate], whole: SharedPilots, parts: Iterable[Fold]
 ) -> list[HeldOut]:
-    """Return what held-out pilots say about each candidate."""
-    return [_judge(option, parts, whole.receiver.support.spread) for option in options]
+    """Return what held-out pilots say about each candidate; nothing, without folds."""
+    spread = whole.receiver.support.spread
+    judged = [[_figures(option, part, spread) for option in options] for part in parts]
+    if not judged:
+        return [HeldOut(*[()] * 5) for _ in options]
+    return [HeldOut(*zip(*figures, strict=True)) for figures in zip(*judged, strict=True)]
 
 
 def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: Goal) -> int:
@@ -187,31 +195,28 @@ def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: G
     return best
 
 
-def settle(option: KindT, whole: SharedPilots, parts: Sequence[Fold]) -> Choice[KindT]:
-    """Fit a candidate to all pilots; without folds it has no held-out figures."""
+def settle(option: KindT, whole: SharedPilots, held_out: HeldOut) -> Choice[KindT]:
+    """Fit a candidate to all pilots."""
     settled = option.settled(whole)
-    held_out = _judge(option, parts, whole.receiver.support.spread)
     return Choice(settled, settled.solve(whole).affine(), held_out)
 
 
-def _judge(option: Candidate, parts: Sequence[Fold], spread: Tensor) -> HeldOut:
+def _figures(
+    option: Candidate, part: Fold, spread: Tensor
+) -> tuple[float, float, float, float, float]:
+    """Return what one fold says about a candidate, as `HeldOut` has it."""
     units = standard_units(spread)
-    columns = []
-    for part in parts:
-        y, centre = part.y.double(), part.fitted.receiver.support.mean
-        read = part.read(option.solve(part.fitted))
-        found = ranks(read - centre, y - centre)
-        standard = ranks((read - centre) * units, (y - centre) * units)
-        columns.append(
-            (
-                residual(read, y, spread),
-                float((found <= 1).double().mean()),
-                float((1 / found).mean()),
-                float((1 / standard).mean()),
-                first_of(TEN, found),
-            )
-        )
-    return HeldOut(*(zip(*columns, strict=True) if columns else [()] * 5))
+    y, centre = part.y.double(), part.fitted.receiver.support.mean
+    read = part.read(option.solve(part.fitted))
+    found = ranks(read - centre, y - centre)
+    standard = ranks((read - centre) * units, (y - centre) * units)
+    return (
+        residual(read, y, spread),
+        float((found <= 1).double().mean()),
+        float((1 / found).mean()),
+        float((1 / standard).mean()),
+        first_of(TEN, found),
+    )
 
 
 def losses_of(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
