@@ -2,11 +2,18 @@
 
 import os
 
+import numpy as np
 import pytest
 import torch
 
 from sheafed.bench import measurement
-from sheafed.bench.measurement import Measurement, fresh_processes, interleaved, ratio
+from sheafed.bench.measurement import (
+    Measurement,
+    fresh_processes,
+    interleaved,
+    ratios,
+    standard_error,
+)
 from sheafed.bench.networks import ring_of_small_agents, zoo
 from sheafed.bench.rounds import bare_loop, plain_loop
 from sheafed.methods import NonCooperative, SheafFRL
@@ -28,7 +35,18 @@ def test_tasks_take_turns_and_warm_up_is_not_counted() -> None:
     seconds = interleaved(tasks, repeats=3, warm_up=2)
     assert "".join(calls) == "ab" * 5
     assert [len(times) for times in seconds.values()] == [3, 3]
-    assert ratio({"a": [1.0, 2.0, 9.0], "b": [1.0, 1.0, 1.0]}, "a", "b") == 2.0
+    assert ratios({"a": [1.0, 2.0, 9.0], "b": [1.0, 1.0, 3.0]}, "a", "b") == [1.0, 2.0, 3.0]
+
+
+def test_the_noise_of_a_median_is_that_of_repeated_runs() -> None:
+    """Against the spread of the medians of many simulated runs."""
+    turns = torch.randn(4000, 25, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    medians = turns.median(dim=1).values
+    errors = [standard_error(run) for run in turns[:200].tolist()]
+    assert np.mean(errors) == pytest.approx(float(medians.std()), rel=0.05)
+    one = Measurement.of_turns(1, "x", 1.0, [2.0, 1.0, 9.0])
+    assert (one.measured, one.noise) == (2.0, standard_error([1.0, 2.0, 9.0]))
+    assert Measurement.of_turns(1, "x", 1.0, [2.0]).noise is None
 
 
 def test_every_task_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sheafed.bench import running
+from sheafed.bench import accuracy, running
+from sheafed.bench.measurement import Measurement
 from sheafed.bench.scaling import scaling
 from sheafed.cli import bench
 from sheafed.errors import BenchError
@@ -27,7 +28,33 @@ def test_one_benchmark(tmp_path, capsys, monkeypatch) -> None:
     assert content["machine"]["cores"] > 0
     shown = capsys.readouterr().out
     assert "verdict" in shown
-    assert f"{memory['measured']:.2f}" in shown
+    assert f"{memory['measured']:.3g}" in shown
+
+
+def test_accuracy_is_drawn_and_tabulated(run, monkeypatch, tmp_path) -> None:
+    def measured(plan, seeds, out):
+        point = accuracy.Point(20, 1.5, 2**20, 0.9, 0.93)
+        found = [{curve.label: [point, point] for curve in accuracy.CURVES} for _ in seeds]
+        return accuracy.targets(plan, found), found
+
+    monkeypatch.setattr(accuracy, "measure_accuracy", measured)
+    assert run("bench", "accuracy", "--quick", "--full")[0] == 2
+    code, shown, _ = run("bench", "accuracy", "--quick", "--seeds", "0,1", "--out", "a")
+    assert (code, "five small agents on digits" in shown.replace("\n", " ")) == (0, True)
+    assert (tmp_path / "a" / "quick" / "accuracy.png").stat().st_size > 5_000
+    assert "| 1.5 | 1 |" in (tmp_path / "a" / "quick" / "accuracy.md").read_text()
+
+
+def test_a_slower_state_ends_with_code_1(run, monkeypatch) -> None:
+    found = [Measurement.of_turns(1, "a round", 1.1, [1.0, 1.01, 1.02])]
+    monkeypatch.setattr(running, "run_benchmarks", lambda *_, **__: found)
+    assert run("bench", "--compare")[0] == 2
+    assert run("bench", "--keep")[:2][0] == 0
+    code, shown, _ = run("bench", "--compare")
+    assert (code, "as before" in shown) == (0, True)
+    found[:] = [Measurement.of_turns(1, "a round", 1.1, [1.5, 1.51, 1.52])]
+    code, shown, _ = run("bench", "--compare")
+    assert (code, "worse" in shown) == (1, True)
 
 
 @pytest.mark.parametrize(

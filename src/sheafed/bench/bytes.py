@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from sheafed.bench.measurement import Measurement, fresh_processes
+from sheafed.bench.measurement import Measurement, fresh_processes, standard_error
 from sheafed.config.federation import build_federation
 from sheafed.config.reading import read_experiment
 from sheafed.training import train
@@ -42,10 +42,14 @@ def byte_savings(cases: Iterable[str], seeds: Sequence[int]) -> list[Measurement
         sent = [fmean(b for _, b in runs) for runs in (full, reduced)]
         raw = {"full": full, "reduced": reduced, "seeds": list(seeds)}
         what = f"bytes of float32 latents every round over int8 every 8th, {name}"
-        found.append(Measurement(7, what, 20.0, sent[0] / sent[1], at_most=False, raw=raw))
+        saved = sent[0] / sent[1]
+        found.append(Measurement(7, what, 20.0, saved, at_most=False, noise=0.0, raw=raw))
         what = f"communication accuracy lost by the latter, {name}"
         lost = 100 * (accuracy[0] - accuracy[1])
-        found.append(Measurement(7, what, 1.0, lost, unit="points"))
+        noise = standard_error(
+            [100 * (a - b) for (a, _), (b, _) in zip(full, reduced, strict=True)]
+        )
+        found.append(Measurement(7, what, 1.0, lost, unit="points", noise=noise))
     return found
 
 

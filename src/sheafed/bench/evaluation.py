@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.measurement import Measurement, interleaved, ratios
 from sheafed.bench.networks import zoo
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import SheafFRL
@@ -23,9 +23,8 @@ def evaluation(repeats: int) -> list[Measurement]:
         warm_up=0,
     )
     what = "an evaluation of 15 agents, in rounds"
+    alone, both = (ratios(seconds, each, "round") for each in ("accuracies", "with oracle"))
     return [
-        Measurement(4, what, 2.0, ratio(seconds, "accuracies", "round"), raw=seconds),
-        Measurement(
-            4, f"{what}, with oracle accuracy", 9.0, ratio(seconds, "with oracle", "round")
-        ),
+        Measurement.of_turns(4, what, 2.0, alone, raw=seconds),
+        Measurement.of_turns(4, f"{what}, with oracle accuracy", 9.0, both),
     ]

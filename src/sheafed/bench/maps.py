@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.measurement import Measurement, interleaved, ratios
 from sheafed.bench.networks import zoo
 from sheafed.errors import BenchError
 from sheafed.methods import SheafFRL
@@ -41,7 +41,7 @@ def map_refresh(repeats: int) -> list[Measurement]:
         "endpoints": len(given),
     }
     what = "a refresh of all maps over one SVD per endpoint"
-    return [Measurement(5, what, 0.25, ratio(seconds, "refresh", "svd"), raw=raw)]
+    return [Measurement.of_turns(5, what, 0.25, ratios(seconds, "refresh", "svd"), raw=raw)]
 
 
 def problems() -> list[list[tuple[Tensor, Tensor]]]:

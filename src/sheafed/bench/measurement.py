@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from math import pi, sqrt
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 import torch
@@ -33,7 +34,17 @@ class Measurement:
     at_most: bool = True
     """Whether the bound is an upper one."""
     unit: str = "times"
+    noise: float | None = None
+    """The standard error of what was measured, by the turns of its run; None if it was one."""
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_turns(
+        cls, target: int, what: str, bound: float, values: Sequence[float], **others: Any
+    ) -> Measurement:
+        """Return the median of what each turn gave, with the noise of it."""
+        noise = standard_error(values)
+        return cls(target, what, bound, median(values), noise=noise, **others)
 
     @property
     def verdict(self) -> str:
@@ -49,6 +60,7 @@ class Measurement:
             "bound": self.bound,
             "at_most": self.at_most,
             "measured": self.measured,
+            "noise": self.noise,
             "unit": self.unit,
             "verdict": self.verdict,
             "raw": dict(self.raw),
@@ -69,9 +81,14 @@ def interleaved(
     return seconds
 
 
-def ratio(seconds: Mapping[str, list[float]], one: str, other: str) -> float:
-    """Return the median, over the turns, of the time of one task over that of another."""
-    return median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+def ratios(seconds: Mapping[str, list[float]], one: str, other: str) -> list[float]:
+    """Return the time of one task over that of another, in each turn."""
+    return [a / b for a, b in zip(seconds[one], seconds[other], strict=True)]
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return that of the median of some values, as if they were normal; None for a single one."""
+    return None if len(values) < 2 else stdev(values) * sqrt(pi / 2 / len(values))
 
 
 def fresh_processes(count: int | None = None) -> ProcessPoolExecutor:

@@ -20,6 +20,7 @@ from torch.optim import SGD
 from sheafed import datasets, graphs
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import ByteSamples, LocalData
+from sheafed.config.federation import Federation
 from sheafed.datasets.labelled_dataset import LabelledDataset
 from sheafed.methods import Method, Node
 from sheafed.methods.build_node import build_node
@@ -42,6 +43,12 @@ class BenchNetwork:
     transport: LocalTransport
     graph: nx.Graph[str]
     round: int = 0
+
+    @classmethod
+    def of(cls, federation: Federation) -> BenchNetwork:
+        """Return the network of a config."""
+        nodes = {agent.name: federation.build_node(agent.name) for agent in federation.agents}
+        return _with_handshake(nodes, federation.graph)
 
     def step(self, multiple: int = 1) -> None:
         """Run the next round, or the next whose number is a multiple of `multiple`."""
@@ -132,6 +139,10 @@ def _network(
         )
         for agent in agents
     }
+    return _with_handshake(nodes, graph)
+
+
+def _with_handshake(nodes: Mapping[str, Node], graph: nx.Graph[str]) -> BenchNetwork:
     transport = LocalTransport(list(nodes))
     handshake(nodes, Barrier(transport))
     return BenchNetwork(nodes, transport, graph)

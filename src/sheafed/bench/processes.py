@@ -27,10 +27,10 @@ def throughput(repeats: int, fraction: float) -> list[Measurement]:
                 results.add(tuple((out / name).read_bytes() for name in SAME))
     if len(results) != 1:
         raise BenchError("results of one and of two processes differ; they must be equal")
-    speed_up = sum(seconds[1]) / sum(seconds[2])
+    turns = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
     what = "throughput of two processes over one, 15 agents, same results"
     raw = {f"{count} processes": times for count, times in seconds.items()}
-    return [Measurement(3, what, 1.7, speed_up, at_most=False, raw=raw)]
+    return [Measurement.of_turns(3, what, 1.7, turns, at_most=False, raw=raw)]
 
 
 def _epoch(processes: int, fraction: float, out: Path) -> float:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.samples import ByteSamples
-from sheafed.bench.measurement import Measurement, interleaved, ratio
+from sheafed.bench.measurement import Measurement, interleaved, ratios
 from sheafed.bench.networks import BATCH, BenchNetwork, zoo
 from sheafed.methods import Method, NonCooperative, SheafFRL
 
@@ -36,10 +36,12 @@ def overhead(repeats: int) -> list[Measurement]:
         if period > 1:
             tasks["without exchange"] = network.step
         seconds = interleaved(tasks, repeats)
-        rounds = sum(seconds["exchange"]) + (period - 1) * sum(seconds.get("without exchange", []))
+        turns = ratios(seconds, "exchange", "bare")
+        if period > 1:
+            others = ratios(seconds, "without exchange", "bare")
+            turns = [(a + (period - 1) * b) / period for a, b in zip(turns, others, strict=True)]
         what = f"a round of {name} on 15 agents over the bare loop"
-        measured = rounds / period / sum(seconds["bare"])
-        found.append(Measurement(1, what, bound, measured, raw=seconds))
+        found.append(Measurement.of_turns(1, what, bound, turns, raw=seconds))
     return found
 
 
@@ -49,9 +51,9 @@ def layout(repeats: int) -> list[Measurement]:
         {"plain": plain_loop(zoo(NonCooperative())), "bare": bare_loop(zoo(NonCooperative()))},
         repeats,
     )
-    measured = ratio(seconds, "plain", "bare")
     what = "the NCHW loop with a DataLoader over the bare loop"
-    return [Measurement(2, what, 1.3, measured, at_most=False, raw=seconds)]
+    turns = ratios(seconds, "plain", "bare")
+    return [Measurement.of_turns(2, what, 1.3, turns, at_most=False, raw=seconds)]
 
 
 def bare_loop(network: BenchNetwork, *, pilots: bool = False) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from sheafed.bench.measurement import Measurement, interleaved, peak_bytes, ratio
+from sheafed.bench.measurement import Measurement, interleaved, peak_bytes, ratios
 from sheafed.bench.networks import ring_of_small_agents
 from sheafed.methods import SheafFRL
 
@@ -45,8 +45,9 @@ def scaling(sizes: Sequence[int], repeats: int, least: int = 0) -> list[Measurem
         bytes_per_agent[count] = (_resident() - before) / count
         raw = {**seconds, "seconds per agent and round": per_agent}
         what = f"a round per agent, {count} agents over {SMALLEST}"
-        measured = ratio(seconds, "large", "small") * turns * SMALLEST / count
-        found.append(Measurement(6, what, 1.2, measured, raw=raw))
+        per_round = turns * SMALLEST / count
+        values = [per_round * value for value in ratios(seconds, "large", "small")]
+        found.append(Measurement.of_turns(6, what, 1.2, values, raw=raw))
         del network
     if before and len(bytes_per_agent) > 1:
         few, *_, most = bytes_per_agent

@@ -46,6 +46,14 @@ SHEAF_FRL_DISTILLATION = Curve(
     beyond_paper=True,
     shrinkage=SHRINKAGE,
 )
+RECOMMENDED = Curve(
+    "Consensus distillation",
+    ("method.name=consensus-distillation",),
+    "#D55E00",
+    "*",
+    beyond_paper=True,
+)
+"""The method that the project recommends."""
 
 DECADES = ("1e-5", "1e-4", "1e-3", "1e-2", "1e-1", "1")
 """A grid over the paper's interval for the penalty; the paper does not give its resolution."""
