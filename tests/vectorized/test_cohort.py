@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.optim.lr_scheduler import StepLR
 
-from sheafed import Agent, NonCooperative, PilotSet
+from sheafed import Agent, Distillation, NonCooperative, PilotSet, SheafFRL
 from sheafed.agents.objectives import mean_squared_error
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods.node import Node
@@ -139,6 +139,21 @@ def compare(method: object = None, **options: object) -> None:
     assert_close(*logs)
     for one, other in zip(apart, stacked, strict=True):
         assert_close(one.state(), other.state())
+
+
+METHODS = {
+    "gluing": SheafFRL(penalty=0.5, pilots_per_round=10),
+    "rarely": SheafFRL(penalty=0.5, pilots_per_round=10, exchange_every=2),
+    "distillation": SheafFRL(
+        penalty=0.0, pilots_per_round=10, distillation=Distillation(confidence=0.1)
+    ),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_learn_the_same_together_as_alone(method: str) -> None:
+    """Penalty and distillation go backward to what each agent was given, from batch norm too."""
+    compare(METHODS[method])
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -28,6 +28,9 @@ class PilotEncoder:
         """Return the latents `(K, d)` of all pilots or of some; errors name the round."""
         inputs = self._pilots.of(self._agent.name)
         if not self._agent.frozen:
+            if self._agent.cohort is not None:
+                latents = self._agent.cohort.encode_pilots(self._agent, indices)
+                return _checked(self._agent, latents, inputs, round)
             chosen = inputs if indices is None else select_rows(inputs, indices)
             return encode_pilots(self._agent, chosen, round)
         if self._frozen is None:
@@ -50,6 +53,11 @@ def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor
             starts = range(0, tree_length(inputs), ENCODING_BATCH_SIZE)
             parts = (select_rows(inputs, slice(a, a + ENCODING_BATCH_SIZE)) for a in starts)
             latents = torch.cat([agent.encode(part) for part in parts])
+    return _checked(agent, latents, inputs, round)
+
+
+def _checked(agent: Agent, latents: Tensor, inputs: TensorTree, round: int | None) -> Tensor:
+    """Return the latents of pilots; raise if they are not finite."""
     if not bool(torch.isfinite(latents).all()):
         when = "" if round is None else f", round {round}"
         bad, total = count_non_finite(inputs)

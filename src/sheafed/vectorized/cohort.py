@@ -42,6 +42,7 @@ class StackedCohort:
     def __init__(self, same: SameLayers, pilots: PilotSet) -> None:
         self.agents, self._same = same.agents, same
         self._pilots = pilots
+        self._places = {agent: k for k, agent in enumerate(self.agents)}
         self._batches: dict[Agent, Batch] = {}
         self._losses: dict[Agent, Tensor] = {}
         self._encoded: dict[tuple[bool, bytes | None], dict[Agent, Tensor]] = {}
@@ -65,6 +66,7 @@ class StackedCohort:
                 f"agent {agent.name!r}: its method takes several training steps in one round, and "
                 "agents that step together take one; give train(..., vectorize=False)"
             )
+        self._model.move_statistics(self._places[agent])
         return self._batches[agent], self._losses.pop(agent)
 
     def encode_pilots(self, agent: Agent, indices: Tensor | None) -> Tensor:

@@ -53,6 +53,7 @@ class StackedModel:
             _stack(same).requires_grad_(same[0].requires_grad) for same in of.parameters
         ]
         """Leaves `(agents, ...)`, in the order of `Agent.parameters`."""
+        self._moved: list[tuple[list[Tensor | None], Tensor]] = []
         weights = iter(self.parameters)
         self._weights: list[dict[str, Tensor]] = [
             {name: next(weights) for name, _ in same[0].named_parameters()} for same in of.layers
@@ -65,10 +66,21 @@ class StackedModel:
     def outputs_in_training(self, inputs: Stacked) -> Stacked:
         """Return what the heads give in the mode that every layer is in.
 
-        Running statistics move, and dropout draws from each agent's own stream.
+        Dropout draws from each agent's own stream; see `move_statistics` for batch norm.
         """
         layouts = iter(self._of.dropout_inputs(inputs.value[0]))
         return self._apply(len(self._of.layers), inputs, layouts)
+
+    @torch.no_grad()
+    def move_statistics(self, agent: int) -> None:
+        """Give one agent the running statistics that it has after its training pass.
+
+        Not all at once: until an agent asks for its loss, it may use those from before.
+        """
+        for own, stacked in self._moved:
+            into = own[agent]
+            if into is not None:
+                into.copy_(stacked[agent])
 
     def _apply(self, layers: int, x: Stacked, layouts: Iterator[Tensor] | None = None) -> Stacked:
         for same, weights in zip(self._of.layers[:layers], self._weights, strict=False):
@@ -85,7 +97,7 @@ class StackedModel:
             x = FORMS[type(layer)](layer, {**weights, **buffers}, x, training)
             if training:
                 for name, stacked in buffers.items():
-                    unstack(stacked, [other._buffers[name] for other in same])
+                    self._moved.append(([other._buffers[name] for other in same], stacked))
         return x
 
     def _drop(self, layers: Sequence[nn.Module], x: Stacked, layout: Tensor) -> Stacked:

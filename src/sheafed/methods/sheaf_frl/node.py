@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 class SheafFRLNode(DynamicNode):
     optional_sizes = (OUTPUTS,)
+    steps_together = True
 
     def __init__(self, method: SheafFRL, context: NodeContext) -> None:
         self.dtype = latent_dtype(context.agent)
