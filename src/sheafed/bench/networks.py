@@ -42,6 +42,7 @@ class BenchNetwork:
     nodes: Mapping[str, Node]
     transport: LocalTransport
     graph: nx.Graph[str]
+    pilots: PilotSet
     round: int = 0
 
     @classmethod
@@ -81,7 +82,14 @@ def ring_of_small_agents(count: int, method: Method, seed: int = 0) -> BenchNetw
     """Return small agents with four neighbours each, on a ring."""
     names = [f"agent-{k:04}" for k in range(count)]
     ring = [(names[k], names[(k + step) % count]) for k in range(count) for step in (1, 2)]
-    graph = graphs.from_edges(ring, names)
+    return small_agents(names, ring, method, seed)
+
+
+def small_agents(
+    names: Sequence[str], edges: Sequence[tuple[str, str]], method: Method, seed: int = 0
+) -> BenchNetwork:
+    """Return agents of one small architecture on a graph."""
+    graph = graphs.from_edges(edges, names)
     agents = [_agent(name, SMALL, 8, 128, 32, seed) for name in names]
     return _network(agents, graph, method, _digits(256, 8, seed)[0] / 255)
 
@@ -145,4 +153,4 @@ def _network(
 def _with_handshake(nodes: Mapping[str, Node], graph: nx.Graph[str]) -> BenchNetwork:
     transport = LocalTransport(list(nodes))
     handshake(nodes, Barrier(transport))
-    return BenchNetwork(nodes, transport, graph)
+    return BenchNetwork(nodes, transport, graph, shared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sheafed.metrics.metric import ACCURACY
@@ -44,13 +45,14 @@ class Evaluation:
 
         Over those with a metric: by default the agent's own.
         """
-        judged = self._judged_by(metric or self.metric_of(receiver), self.communication)
-        return _mean_at(receiver, judged)
+        wanted = metric or self.metric_of(receiver)
+        heard = self._heard.get(receiver, {})
+        return mean(value for sender, value in heard.items() if self.metric_of(sender) == wanted)
 
     def of_agent(self, name: str) -> dict[str, float | None]:
         """Return the private and the communicated values of an agent, by the keys of records."""
         own = self.metric_of(name)
-        senders = {self.metric_of(s) for s, receiver in self.communication if receiver == name}
+        senders = {self.metric_of(sender) for sender in self._heard.get(name, {})}
         return {f"private_{own}": self.private.get(name)} | {
             f"communication_{metric}": self.communication_of(name, metric)
             for metric in sorted({own, *senders})
@@ -108,6 +110,12 @@ class Evaluation:
             "metrics": [[name, metric] for name, metric in self.metrics.items()],
         }
 
+    @cached_property
+    def _heard(self) -> dict[str, dict[str, float]]:
+        """What each receiver heard, by sender: looking for it among all pairs would take N times
+        as long. An evaluation is complete before it is asked for an agent."""
+        return _by_receiver(self.communication)
+
     def _judged_by(self, metric: str, pairs: Mapping[Pair, float]) -> dict[Pair, float]:
         return {pair: v for pair, v in pairs.items() if self.metric_of(pair[0]) == metric}
 
@@ -137,10 +145,12 @@ def mean(values: Iterable[float]) -> float | None:
 
 
 def _mean_of_receivers(values: Mapping[Pair, float]) -> float | None:
-    receivers = sorted({receiver for _, receiver in values})
-    means = (_mean_at(receiver, values) for receiver in receivers)
+    means = (mean(heard.values()) for _, heard in sorted(_by_receiver(values).items()))
     return mean(value for value in means if value is not None)
 
 
-def _mean_at(receiver: str, values: Mapping[Pair, float]) -> float | None:
-    return mean(value for (_, r), value in values.items() if r == receiver)
+def _by_receiver(values: Mapping[Pair, float]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for (sender, receiver), value in values.items():
+        found.setdefault(receiver, {})[sender] = value
+    return found
