@@ -42,8 +42,12 @@ class BenchNetwork:
     nodes: Mapping[str, Node]
     transport: LocalTransport
     graph: nx.Graph[str]
-    pilots: PilotSet
     round: int = 0
+
+    @property
+    def pilots(self) -> PilotSet:
+        """Those that all agents share."""
+        return next(iter(self.nodes.values())).context.pilots
 
     @classmethod
     def of(cls, federation: Federation) -> BenchNetwork:
@@ -153,4 +157,4 @@ def _network(
 def _with_handshake(nodes: Mapping[str, Node], graph: nx.Graph[str]) -> BenchNetwork:
     transport = LocalTransport(list(nodes))
     handshake(nodes, Barrier(transport))
-    return BenchNetwork(nodes, transport, graph, shared)
+    return BenchNetwork(nodes, transport, graph)
