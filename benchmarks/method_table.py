@@ -60,6 +60,15 @@ ALONE = "method.name=non-cooperative"
 WITHOUT_DISTILLATION = 'method={name="sheaf-frl", exchange_every=8, quantisation="int8"}'
 CONSENSUS, READING_HEADS = "consensus distillation", "trained alone, reading heads"
 """With the defaults, and with a confidence that nothing exceeds; no option is chosen."""
+ABLATION = {
+    "consensus by the own head": "consensus_head=false",
+    "consensus, no reading head": "reading_head=false",
+    "consensus, plain mean": "sharpness=0.0",
+    "consensus, not calibrated": "calibrate=false",
+    "consensus, confidence 0": "confidence=0.0",
+    "consensus, confidence 0.5": "confidence=0.5",
+}
+"""Consensus distillation with one thing changed."""
 Entries = dict[str, tuple[Overrides, tuple[str, ...]]]
 ENTRIES: Entries = {
     "non-cooperative": ((ALONE,), ()),
@@ -74,6 +83,10 @@ ENTRIES: Entries = {
     ),
     CONSENSUS: (("method.name=consensus-distillation",), ()),
     READING_HEADS: (('method={name="consensus-distillation", confidence=1.0}',), ()),
+    **{
+        name: ((f'method={{name="consensus-distillation", {keys}}}',), ())
+        for name, keys in ABLATION.items()
+    },
     "control: labelled pilots": ((ALONE, "data.control=labelled-pilots"), ()),
     "control: pooled data": ((ALONE, "data.control=pooled"), ()),
 }
@@ -98,7 +111,8 @@ def parser_of(description: str, epochs: int, entries: Entries = ENTRIES) -> argp
     parser.add_argument("--choice-seeds", default="0,1", help="that choose options, by commas")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=epochs, help="as in the preset")
-    parser.add_argument("--only", nargs="+", choices=entries, default=list(entries))
+    usual = [name for name in entries if name not in ABLATION]
+    parser.add_argument("--only", nargs="+", choices=entries, default=usual)
     return parser
 
 

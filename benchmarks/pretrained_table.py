@@ -14,6 +14,7 @@ dimensions each, and runs all methods.
 """
 
 from method_table import (
+    ABLATION,
     CONFIDENCE,
     CONSENSUS,
     ENTRIES,
@@ -48,7 +49,7 @@ GRID = Grid(
     },
 )
 LEARN_MAPS = {"ComFed", "Sheaf-FRL", "Sheaf-FRL with distillation"}
-AS_THEY_ARE = LEARN_MAPS | {CONSENSUS, READING_HEADS}
+AS_THEY_ARE = LEARN_MAPS | {CONSENSUS, READING_HEADS, *ABLATION}
 PRETRAINED_ENTRIES: Entries = {
     # A run tries .1, .5, .9 and the method's own shrinkage, 1, where maps are fitted afterwards.
     name: (variant if name in AS_THEY_ARE else (*variant, "method.shrinkage=1.0"), options)

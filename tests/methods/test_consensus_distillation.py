@@ -99,7 +99,9 @@ def test_one_step_by_hand(sizes: dict[str, int]) -> None:
     confidence = float(np.median(targets.max(-1)))
     sure = targets.max(-1) > confidence
     assert sure.sum() == M // 2
-    method = ConsensusDistillation(confidence, weight, sharpness, pilots_per_round=M)
+    method = ConsensusDistillation(
+        confidence, weight, sharpness, pilots_per_round=M, consensus_head=False
+    )
     edges = PAIR if len(sizes) == 2 else TRIANGLE
     training = Training(agents.values(), edges, method, shared)
     one = agents["a"]
@@ -126,7 +128,7 @@ def test_the_objective_stays_beside_it() -> None:
     training = Training(
         quiet(SIZES, rate, cross_entropy),
         PAIR,
-        ConsensusDistillation(0.0, pilots_per_round=M),
+        ConsensusDistillation(0.0, pilots_per_round=M, consensus_head=False),
         pilots().double(),
     )
     one = training.agents[0]
@@ -374,7 +376,8 @@ def test_frozen_encoders_are_encoded_once_and_their_heads_learn() -> None:
         return 0 * one.head.weight.sum()
 
     one = agent("a", 4, encoder=seeded(3, lambda: Counted(6, 4)), frozen=True, objective=dull)
-    training = Training([one, agent("b", 5)], PAIR, ConsensusDistillation(0.0))
+    method = ConsensusDistillation(0.0, consensus_head=False)
+    training = Training([one, agent("b", 5)], PAIR, method)
     calls.clear()
     before = weights_of([one])["a"]
     training.run(6)

@@ -3,7 +3,10 @@ r"""What consensus distillation descends, and where it rests (docs/explanation).
 Between two exchanges the targets $q_m$ are constants, so with all its data and all pilots in every
 step agent i takes plain gradient steps on
 
-$$F_i = L_i + w \frac1{|S|} \sum_{m \in S} H(q_m, p_i(m)), \qquad S = \{m: \max q_m > t\} .$$
+$$F_i = L_i + w \frac1{|S|} \sum_{m \in S} H(q_m, p_i(m)), \qquad S = \{m: \max q_m > t\} ,$$
+
+and with a consensus head, by which it predicts the pilots, the cross-entropy of own labels by that
+head is added.
 """
 
 import copy
@@ -37,35 +40,48 @@ EVERY, WEIGHT, CONFIDENCE = 8, 0.7, 0.38
 M = len(pilots())
 
 
-def scores_of(one: Agent, inputs: torch.Tensor) -> np.ndarray:
+def scores_of(one: Agent, inputs: torch.Tensor, head: nn.Module | None = None) -> np.ndarray:
     with torch.no_grad():
-        return one.head(one.encoder(inputs)).numpy()
+        return (head or one.head)(one.encoder(inputs)).numpy()
 
 
-def local_potential(one: Agent, targets: np.ndarray) -> float:
+def local_potential(one: Agent, targets: np.ndarray, second: nn.Module | None = None) -> float:
     """F of an agent, by SciPy."""
     x, y = one.data.train.inputs, one.data.train.targets.numpy()
-    own = -log_softmax(scores_of(one, x), axis=-1)[np.arange(len(y)), y].mean()
-    taught = -(targets * log_softmax(scores_of(one, pilots().double()), axis=-1)).sum(-1)
+    heads = [one.head] if second is None else [one.head, second]
+    own = sum(
+        -log_softmax(scores_of(one, x, head), axis=-1)[np.arange(len(y)), y].mean()
+        for head in heads
+    )
+    scores = scores_of(one, pilots().double(), heads[-1])
+    taught = -(targets * log_softmax(scores, axis=-1)).sum(-1)
     return float(own + WEIGHT * taught[targets.max(-1) > CONFIDENCE].mean())
 
 
-def test_between_exchanges_every_agent_descends_its_potential() -> None:
+@pytest.mark.parametrize("two_heads", [True, False])
+def test_between_exchanges_every_agent_descends_its_potential(two_heads: bool) -> None:
     agents = quiet(SIZES, 0.05, cross_entropy)
     for one in agents:
         one.batch_size = len(one.data.train)
-    method = ConsensusDistillation(CONFIDENCE, WEIGHT, exchange_every=EVERY, pilots_per_round=M)
+    method = ConsensusDistillation(
+        CONFIDENCE, WEIGHT, exchange_every=EVERY, pilots_per_round=M, consensus_head=two_heads
+    )
     training = Training(agents, TRIANGLE, method, pilots().double())
 
     def potentials() -> dict[str, float]:
         found = {n: node.targets.double().numpy() for n, node in training.nodes.items()}
-        return {a.name: local_potential(a, found[a.name]) for a in agents}
+        second = {
+            n: None if node.consensus_head is None else node.consensus_head.module
+            for n, node in training.nodes.items()
+        }
+        return {a.name: local_potential(a, found[a.name], second[a.name]) for a in agents}
 
     for round in range(4 * EVERY):
         before = potentials() if round else None
         training.run(1)
         after, log = potentials(), training.logs[-1]
-        total = log["loss"] + log["distillation_loss"]  # before the step, of the targets now
+        parts = {"loss", "distillation_loss"} | ({"label_loss"} if two_heads else set())
+        total = sum(log[part] for part in parts)  # before the step, of the targets now
         mean = np.mean(list(after.values()))
         assert mean < total
         if round % EVERY:
@@ -121,7 +137,9 @@ def twins(scale: float = 1.0) -> list[Agent]:
 
 def movement(agents: list[Agent], *, calibrate: bool) -> float:
     """By how much the first agent moves in a step on the pilots alone."""
-    method = ConsensusDistillation(0.0, calibrate=calibrate, pilots_per_round=M)
+    method = ConsensusDistillation(
+        0.0, calibrate=calibrate, pilots_per_round=M, consensus_head=False
+    )
     training = Training(agents, PAIR, method)
     before = [p.detach().clone() for p in agents[0].parameters]
     receive_one(training, "a")

@@ -224,7 +224,7 @@ def test_it_is_the_same_in_every_bit_and_draws_from_no_other_stream() -> None:
 def test_own_data_and_training_are_the_same_with_and_without() -> None:
     runs = []
     for wanted in (True, False):
-        method = dataclasses.replace(METHOD, reading_head=wanted)
+        method = dataclasses.replace(METHOD, reading_head=wanted, consensus_head=False)
         options = {"epochs": 2, "evaluate_every": 1}
         runs.append(train(noisy(THREE), PATH, method, pilots(), **options))
     read, plain = runs
@@ -276,15 +276,22 @@ def test_what_is_sent_is_read_by_it(trained: Network, path: list[str], tmp_path:
         torch.testing.assert_close(program(inputs), scores, **close)
 
 
-def test_own_latents_are_read_by_the_head(trained: Network) -> None:
+def test_own_latents_are_read_by_the_mean_of_it_and_the_head(trained: Network) -> None:
     latents, node = normal_latents(4), trained.nodes["bob"]
-    with torch.no_grad(), node.agent.inference():
-        expected = node.agent.head(latents)
-    torch.testing.assert_close(trained.outputs(latents, "bob", "bob", ["bob"]), expected)
+
+    def mean_of_both(z: Tensor) -> Tensor:
+        with torch.no_grad(), node.agent.inference():
+            heads = (node.agent.head, node.reading_head)
+            return torch.stack([torch.softmax(head(z), dim=-1) for head in heads]).mean(0)
+
+    found = trained.outputs(latents, "bob", "bob", ["bob"])
+    torch.testing.assert_close(found.exp(), mean_of_both(latents))
     inputs = node.agent.data.test.inputs
     with torch.no_grad(), node.agent.inference():
-        expected = node.agent.head(node.agent.encoder(inputs))
-    torch.testing.assert_close(trained.pipeline("bob", "bob", ["bob"])(inputs), expected)
+        expected = mean_of_both(node.agent.encoder(inputs))
+    torch.testing.assert_close(trained.pipeline("bob", "bob", ["bob"])(inputs).exp(), expected)
+    right = float((expected.argmax(-1) == node.agent.data.test.targets).float().mean())
+    assert trained.history.evaluation.private["bob"] == pytest.approx(right)
 
 
 def test_communication_is_measured_with_it(trained: Network) -> None:

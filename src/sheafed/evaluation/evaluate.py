@@ -21,7 +21,6 @@ from sheafed.evaluation.peer_evaluator import (
     RESULT,
     PeerEvaluator,
     Split,
-    head_outputs,
     judge,
     labelled_samples,
 )
@@ -107,7 +106,7 @@ def oracle_values(nodes: Mapping[str, Node], split: Split = "test") -> dict[tupl
             if node.agent.head is None or samples is None or not _same_task(node, nodes[sender]):
                 continue
             latents, targets = node.agent.encode_samples(samples)
-            outputs = head_outputs(node, latents)
+            outputs = node.classify(latents)
             value = None
             if targets is not None:
                 value = judge(nodes[sender], outputs, targets, reader=name)

@@ -167,7 +167,7 @@ class PeerEvaluator:
         if self._encoded is None or self._node.agent.head is None:
             return None
         latents, targets = self._encoded
-        outputs = head_outputs(self._node, latents)
+        outputs = self._node.classify(latents)
         try:
             return self._node.agent.metric(outputs, targets)
         except InputError as problem:
@@ -237,12 +237,6 @@ def labelled_samples(node: Node, split: Split) -> Samples | None:
     if samples is None or samples.batch(torch.arange(1)).targets is None:
         return None
     return samples
-
-
-def head_outputs(node: Node, latents: Tensor) -> Tensor:
-    """Return what the head of an agent, which must have one, gives for latents `(n, d)`."""
-    with node.agent.inference(), torch.no_grad():
-        return node.agent.apply_head(latents)
 
 
 def _is_result(fields: Mapping[str, object]) -> bool:

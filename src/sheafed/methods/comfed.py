@@ -19,16 +19,14 @@ helps: at $\lambda = 0.3$ the five agents reach .75 after 180 epochs, with .95 o
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from sheafed.errors import InputError, NonFiniteError
+from sheafed.errors import InputError
 from sheafed.linalg.decompositions import pinv
 from sheafed.methods.node import Node, NodeContext, latent_dtype
 from sheafed.methods.prototypes import (
@@ -39,6 +37,7 @@ from sheafed.methods.prototypes import (
     labelled_loss,
     merge_received,
 )
+from sheafed.methods.tied_optimizer import TiedOptimizer
 from sheafed.methods.whitening import NoWhitening
 from sheafed.options import Count, NotNegative, options
 from sheafed.seeds import generator
@@ -119,7 +118,7 @@ class ComFedNode(Node):
         stream = generator(context.seed, self.name, "projection")
         start = STARTS[method.start](method.projection, agent.dimension, stream)
         self.projection = nn.Parameter(start.to(agent.device, dtype))
-        self.optimizer = like(agent.optimizer, self.projection)
+        self.optimizer = TiedOptimizer(agent, [self.projection], "projection", weight_decay=False)
         period = context.rounds_per_epoch if method.every == "epoch" else 1
         self.prototypes = Prototypes(
             self.classes, method.projection, dtype, period, momentum=None, device=agent.device
@@ -159,26 +158,8 @@ class ComFedNode(Node):
                 penalty = self.method.penalty * gaps.mean()
                 loss = loss + penalty
                 log["penalty"] = float(penalty.detach())
-            self.optimizer.zero_grad(set_to_none=True)
-            rate = self.agent.optimizer.param_groups[0]["lr"]  # before the agent's scheduler moves
-            self.agent.optimizer_step(loss)
-            self._project_step(round, rate)
+            self.optimizer.optimizer_step(loss)
         return log
-
-    def _project_step(self, round: int, rate: float) -> None:
-        """Move the projection with the learning rate and the gradient bound of the agent's step."""
-        if self.projection.grad is None:
-            return
-        if not bool(torch.isfinite(self.projection.grad).all()):
-            raise NonFiniteError(
-                f"agent {self.name!r}, round {round}: the gradient of the projection is not "
-                "finite; lower the learning rate or the penalty"
-            )
-        if self.agent.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_([self.projection], self.agent.max_grad_norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
 
     def state(self) -> dict[str, Any]:
         return {  # of whitening and endpoints there is nothing but the projection
@@ -209,14 +190,3 @@ def xavier(rows: int, columns: int, stream: torch.Generator) -> Tensor:
 
 
 STARTS = {"orthonormal": orthonormal, "xavier": xavier}
-
-
-def like(optimizer: Optimizer, parameter: nn.Parameter) -> Optimizer:
-    """Return an optimiser of the same kind and settings for a parameter, without weight decay."""
-    kind = type(optimizer)
-    valid_messages = inspect.signature(kind).parameters
-    settings = {k: v for k, v in optimizer.param_groups[0].items() if k in valid_messages}
-    settings.pop("params", None)
-    if "weight_decay" in settings:
-        settings["weight_decay"] = 0.0
-    return kind([parameter], **settings)

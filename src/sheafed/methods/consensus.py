@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import soft_cross_entropy
@@ -140,14 +140,23 @@ def fit_temperature(scores: Tensor, labels: Tensor) -> float:
 
 
 @torch.no_grad()
-def calibrated_probabilities(agent: Agent, latents: Tensor, *, calibrate: bool = True) -> Tensor:
-    """Return the class probabilities `(n, classes)` that an agent's head gives latents."""
+def calibrated_probabilities(
+    agent: Agent, latents: Tensor, *, calibrate: bool = True, head: nn.Module | None = None
+) -> Tensor:
+    """Return the class probabilities `(n, classes)` that an agent's head gives latents.
+
+    Args:
+        agent: with a head of classes.
+        latents: `(n, d)`.
+        calibrate: by temperature, on the agent's validation data.
+        head: another one, in evaluation mode, in place of the agent's.
+    """
     with agent.inference():
-        scores = agent.apply_head(latents)
-        return torch.softmax(scores / (_temperature(agent) if calibrate else 1.0), dim=-1)
+        scores = agent.apply_head(latents, head)
+        return torch.softmax(scores / (_temperature(agent, head) if calibrate else 1.0), dim=-1)
 
 
-def _temperature(agent: Agent) -> float:
+def _temperature(agent: Agent, head: nn.Module | None) -> float:
     samples = agent.data.validation
     if samples is None:
         return 1.0
@@ -156,7 +165,7 @@ def _temperature(agent: Agent) -> float:
     latents, labels = agent.encode_samples(samples, rows)
     if labels is None:
         return 1.0
-    return fit_temperature(agent.apply_head(latents).cpu(), labels)
+    return fit_temperature(agent.apply_head(latents, head).cpu(), labels)
 
 
 def count_classes(agent: Agent) -> int:

@@ -1,10 +1,11 @@
 r"""Consensus distillation: agents learn the pilots' classes from what neighbours agree on.
 
-Beyond the paper. Every agent trains on its own labels and on
-pilots, with the consensus of its own prediction and its neighbours' as their label
-(`sheafed.methods.consensus`). Encoders are trained by it too, so agents come to represent the same
-classes, their own among them, and what Procrustes maps then carry is read well. While training
-only predictions are exchanged, once an epoch; latents are, once, when maps are fitted.
+Beyond the paper. Every agent trains on its own labels, as if it were alone, and by a second head
+(`sheafed.methods.consensus_head`) on pilots, with the consensus of its own prediction and its
+neighbours' as their label (`sheafed.methods.consensus`). Encoders are trained by it too, so agents
+come to represent the same classes, their own among them, and what Procrustes maps then carry is
+read well. While training only predictions are exchanged, once an epoch; latents are, once, when
+maps are fitted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from sheafed.errors import MessageError
 from sheafed.methods.consensus import (
@@ -26,6 +27,8 @@ from sheafed.methods.consensus import (
     count_classes,
     is_labelled,
 )
+from sheafed.methods.consensus_head import ConsensusHead, mean_head
+from sheafed.methods.local_loss import loss_and_latents
 from sheafed.methods.node import ROUND, NodeContext
 from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.methods.predictions import are_probabilities, check_same_classes
@@ -44,12 +47,13 @@ class ConsensusDistillation(PostHocOptions):
     r"""Train on own labels and on the pilots' classes that neighbours agree on.
 
     Every epoch agents tell their neighbours the class probabilities of all pilots. The loss of a
-    step is the objective on a batch of own samples, and the soft cross-entropy of as many pilots
-    against the consensus, of those about which it is confident. Maps are fitted after training,
-    as `PostHocOptions` say.
+    step is the objective on a batch of own samples and, of a second head, the cross-entropy of
+    these and the soft cross-entropy of as many pilots against the consensus, of those about which
+    it is confident. Own data are classified by the mean of both heads. Maps are fitted after
+    training, as `PostHocOptions` say.
 
     Agents must mean the same classes. One without a head of classes trains for itself. One without
-    labels learns and does not teach.
+    labels learns the consensus by its only head, and does not teach.
 
     Args:
         confidence: the probability that the consensus of a pilot must exceed to be learnt. With 1
@@ -62,19 +66,22 @@ class ConsensusDistillation(PostHocOptions):
         exchange_every: rounds from one exchange to the next, by default an epoch.
         pilots_per_round: in a training step, at least 2, by default the agent's batch size.
         reading_head: read what neighbours send by a second head, fitted when the maps are
-            (`sheafed.methods.reading_head`). What agents make of their own data stays the same.
+            (`sheafed.methods.reading_head`).
+        consensus_head: learn the consensus by a second head. Without, the agent's own learns it,
+            and classifies own data.
     """
 
     name: Literal["consensus-distillation"] = field(
         default="consensus-distillation", kw_only=True, repr=False
     )
-    confidence: Fraction = 0.5
+    confidence: Fraction = 0.3
     weight: Positive = 1.0
     sharpness: NotNegative = 4.0
     calibrate: Switch = True
     exchange_every: Count | None = None
     pilots_per_round: Pilots | None = None
     reading_head: Switch = True
+    consensus_head: Switch = True
     shrinkage: Fraction | Literal["least"] = field(default=0.9, kw_only=True)
 
     @property
@@ -100,10 +107,19 @@ class ConsensusDistillationNode(PostHocNode):
         """How many the head tells apart, 0 if it tells none apart."""
         self.teaches = self.classes > 0 and is_labelled(self.agent)
         """Whether neighbours learn from its predictions: it has a head and labels."""
+        self.consensus_head = self._second_head()
+        """Learns the consensus beside the agent's own, if there is one."""
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
         self._own: Tensor | None = None
         self._predictions: dict[str, Tensor] = {}
+
+    def _second_head(self) -> ConsensusHead | None:
+        wanted = self.method.consensus_head and self.method.confidence < 1
+        head, learns = self.agent.head, self.agent.learns and self.teaches
+        if not (wanted and learns) or head is None or not list(head.parameters()):
+            return None
+        return ConsensusHead(self.agent)
 
     # A round
 
@@ -125,14 +141,23 @@ class ConsensusDistillationNode(PostHocNode):
         if not self.agent.learns:
             return {}
         with self.agent.rng_context():
-            loss = self.local_loss(round)
-            log = {"loss": float(loss.detach())}
+            losses = self._losses_on_labels(round)
             distillation_loss = self._distillation_loss(round)
             if distillation_loss is not None:
-                loss = loss + distillation_loss
-                log["distillation_loss"] = float(distillation_loss.detach())
-            self.agent.optimizer_step(loss)
-        return log
+                losses["distillation_loss"] = distillation_loss
+            learner = self.consensus_head or self.agent
+            learner.optimizer_step(torch.stack(list(losses.values())).sum())
+        return {name: float(loss.detach()) for name, loss in losses.items()}
+
+    def _losses_on_labels(self, round: int) -> dict[str, Tensor]:
+        """Return the objective on the next batch and, once there is a consensus, what the
+        consensus head loses on it; until then the agent trains as if it were alone."""
+        if self.consensus_head is None or self.targets is None:
+            return {"loss": self.local_loss(round)}
+        batch = self.agent.next_batch()
+        loss, latents = loss_and_latents(self.agent, batch, round)
+        label_loss = self.consensus_head.label_loss(latents, batch.targets)
+        return {"loss": loss} | ({} if label_loss is None else {"label_loss": label_loss})
 
     def is_exchanged(self, round: int) -> bool:
         """Whether predictions are exchanged in a round; never, if none could be learnt."""
@@ -150,12 +175,18 @@ class ConsensusDistillationNode(PostHocNode):
 
     @torch.no_grad()
     def predict_pilots(self, round: int) -> Tensor:
-        """Return the own class probabilities `(M, classes)` of all pilots, as they are sent."""
+        """Return the own class probabilities `(M, classes)` of all pilots, as they are sent.
+
+        They are of the own head, which has learnt own labels only: what neighbours have said is
+        not told them again.
+        """
         return self._predict(self.pilot_latents(round=round))
 
-    def _predict(self, latents: Tensor) -> Tensor:
+    def _predict(self, latents: Tensor, head: nn.Module | None = None) -> Tensor:
         calibrate = self.method.calibrate
-        return calibrated_probabilities(self.agent, latents, calibrate=calibrate).to(PRECISION)
+        return calibrated_probabilities(self.agent, latents, calibrate=calibrate, head=head).to(
+            PRECISION
+        )
 
     def _agree(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Form the consensus of own predictions and what neighbours have said last."""
@@ -177,18 +208,21 @@ class ConsensusDistillationNode(PostHocNode):
         rows = self.consensus.learnt_pilots(self.targets, self.pilots_per_round, *moment)
         if not len(rows):
             return None
-        scores = self.agent.apply_head(self.pilot_latents.in_training(rows, round))
+        head = self.consensus_head or self.agent.apply_head
+        scores = head(self.pilot_latents.in_training(rows, round))
         return self.consensus.loss(scores, self.targets[rows.to(self.targets.device)])
 
     # After training
 
     def beside_latents(self, pilots: Tensor) -> dict[str, dict[str, Tensor]]:
-        self._own = None
-        if not (self.method.reading_head and self.teaches):
-            return {}
-        self._own = self._predict(pilots)
+        """Tell neighbours with a head what this agent makes of the pilots, by both its heads."""
         listeners = [j for j in self.neighbours if self.peers[j]["classes"]]
-        return {j: {PROBABILITIES: self._own} for j in listeners}
+        if not (self.method.reading_head and self.teaches and listeners):
+            return {}
+        second = self.consensus_head
+        head = None if second is None else mean_head(self.agent, second.module)
+        probabilities = self._predict(pilots, head)
+        return {j: {PROBABILITIES: probabilities} for j in listeners}
 
     def expected_beside(self, neighbour: str) -> dict[str, TensorSpec]:
         if not (self.method.reading_head and self.classes and self.peers[neighbour]["teaches"]):
@@ -201,18 +235,32 @@ class ConsensusDistillationNode(PostHocNode):
     def after_alignment(self, messages: Mapping[str, Message]) -> None:
         """Fit the reading head to latents of pilots that neighbours have sent and predicted.
 
-        Without any there is none: an earlier one was fitted to an earlier encoder.
+        The label of a latent is what its sender says of it: that one knows best what it sends.
+        Without any there is no reading head: an earlier one was fitted to an earlier encoder.
         """
+        self.reading_head = None
         taught = {j: m.tensors for j, m in sorted(messages.items()) if PROBABILITIES in m.tensors}
-        predictions = [tensors[PROBABILITIES] for tensors in taught.values()]
-        targets = agree(self._own, predictions, self.method.sharpness)
-        self._own = self.reading_head = None
-        if targets is not None:
+        if taught:
+            said = torch.cat([tensors[PROBABILITIES].float() for tensors in taught.values()])
             latents = [self.interpret(tensors["latents"], j) for j, tensors in taught.items()]
-            repeated = targets.repeat(len(latents), 1)
+            second = self.consensus_head
             self.reading_head = fit_reading_head(
-                self.agent, torch.cat(latents), repeated, seed=self.context.seed
+                self.agent,
+                torch.cat(latents),
+                said / said.sum(-1, keepdim=True),
+                seed=self.context.seed,
+                start=None if second is None else second.module,
             )
+
+    @property
+    def own_head(self) -> nn.Module | None:
+        """The mean of the agent's head and, once it is fitted, the reading head.
+
+        None without a consensus head, or one that has learnt anything: then it is the agent's own.
+        """
+        if self.consensus_head is None or self.targets is None:
+            return None
+        return mean_head(self.agent, self.reading_head or self.consensus_head.module)
 
     # The handshake
 
@@ -247,6 +295,7 @@ class ConsensusDistillationNode(PostHocNode):
             "targets": self.targets,
             "predictions": predictions,
             "reading_head": None if head is None else dict(head.state_dict()),
+            "consensus_head": None if self.consensus_head is None else self.consensus_head.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -255,6 +304,8 @@ class ConsensusDistillationNode(PostHocNode):
         self.reading_head = None
         if state["reading_head"] is not None:
             self.reading_head = as_reading_head(self.agent, state["reading_head"])
+        if self.consensus_head is not None:
+            self.consensus_head.load_state(state["consensus_head"])
 
 
 def _check(message: Message) -> None:

@@ -44,3 +44,19 @@ def checked_loss(agent: Agent, batch: Batch, loss: Tensor, round: int) -> Tensor
             "NonCooperative, and freeze both"
         )
     return loss
+
+
+def loss_and_latents(agent: Agent, batch: Batch, round: int) -> tuple[Tensor, Tensor]:
+    """Return the objective on a batch and the latents `(n, d)` it computed.
+
+    The batch is encoded once, by the objective. Where that does not give a latent per sample that
+    a gradient can go back from (an objective without `agent.encode`, or with two views of each
+    input), they are encoded beside it, deterministically, so that no random number is drawn.
+    """
+    with agent.record_latents() as encoded:
+        loss = local_loss(agent, batch, round)
+    for latents in encoded:
+        if len(latents) == tree_length(batch.inputs) and (latents.requires_grad or agent.frozen):
+            return loss, latents
+    with agent.inference():
+        return loss, agent.encode(batch.inputs)

@@ -207,6 +207,17 @@ class Node(ABC):
         """Return what a neighbour transmitted as latents `(n, d_i)` of this agent."""
         return self.link_from(neighbour)(received)
 
+    @property
+    def own_head(self) -> nn.Module | None:
+        """What classifies own latents in place of the agent's head, if anything does."""
+        return None
+
+    @torch.no_grad()
+    def classify(self, latents: Tensor) -> Tensor:
+        """Return what the agent makes of own latents `(n, d_i)`."""
+        with self.agent.inference():
+            return self.agent.apply_head(latents, self.own_head)
+
     @torch.no_grad()
     def read(self, latents: Tensor) -> Tensor:
         """Return what the agent makes of latents `(n, d_i)` that were transmitted to it."""

@@ -16,7 +16,7 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.samples import Batch
 from sheafed.devices import CPU
 from sheafed.errors import InputError, MessageError
-from sheafed.methods.local_loss import local_loss
+from sheafed.methods.local_loss import loss_and_latents
 from sheafed.methods.node import ROUND, Node, count_outputs
 from sheafed.transport.message import Message, TensorSpec
 
@@ -162,22 +162,11 @@ def _check_counts(message: Message) -> None:
 
 
 def labelled_loss(node: Node, round: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the objective on the next batch, the latents `(n, d)` it computed, and the labels.
-
-    The batch is encoded once, by the objective. Where that does not give a latent per sample that
-    a gradient can go back from (an objective without `agent.encode`, or with two views of each
-    input), they are encoded beside it, deterministically, so that no random number is drawn.
-    """
-    agent = node.agent
-    batch = agent.next_batch()
-    targets = _labels(agent, batch, classes)
-    with agent.record_latents() as encoded:
-        loss = local_loss(agent, batch, round)
-    for latents in encoded:
-        if len(latents) == len(targets) and latents.requires_grad:
-            return loss, latents, targets
-    with agent.inference():
-        return loss, agent.encode(batch.inputs), targets
+    """Return the objective on the next batch, the latents `(n, d)` it computed, and the labels."""
+    batch = node.agent.next_batch()
+    targets = _labels(node.agent, batch, classes)
+    loss, latents = loss_and_latents(node.agent, batch, round)
+    return loss, latents, targets
 
 
 def classes_of(agent: Agent) -> int:

@@ -1,10 +1,9 @@
 r"""A head for what neighbours send, beside the one for own latents.
 
 Latents that a map has carried are not distributed as own ones are, so a head that has seen only
-its own reads them worse. The reading head starts as a copy of the head and is fitted after
-training, when the maps are: on own latents with their labels, and on the pilots' latents of all
-neighbours, transported, with the consensus as their label. Encoder and head stay as they are, so
-what an agent makes of its own data does not change by it.
+its own reads them worse. The reading head starts as a copy of a head and is fitted after training,
+when the maps are: on own latents with their labels, and on the pilots' latents of all neighbours,
+transported, with what neighbours say of them as their label. Encoder and head stay as they are.
 """
 
 from __future__ import annotations
@@ -20,23 +19,30 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import UNLABELLED, soft_cross_entropy
-from sheafed.agents.precision import half_dtype
 from sheafed.agents.rng import RngStream
-from sheafed.errors import InputError
 from sheafed.methods.consensus import FEWEST
+from sheafed.methods.consensus_head import copy_head
 from sheafed.seeds import generator
 
 STEPS = 100
 BATCH_SIZE = 256
 LEARNING_RATE = 0.003
+OWN_WEIGHT = 0.3
+"""Of own latents beside those that are read: it is for the latter."""
 OWN_SAMPLES = 2048
 """How many of its training samples a reading head is fitted on, at most."""
 
 
 def fit_reading_head(
-    agent: Agent, latents: Tensor, targets: Tensor, *, seed: int, steps: int = STEPS
+    agent: Agent,
+    latents: Tensor,
+    targets: Tensor,
+    *,
+    seed: int,
+    start: nn.Module | None = None,
+    steps: int = STEPS,
 ) -> nn.Module | None:
-    """Return a copy of an agent's head, fitted to transported latents too.
+    """Return a copy of a head, fitted to transported latents too.
 
     The agent's random stream is not drawn from, so its training is the same with and without. None
     if there is nothing to fit: the head has no weights, or there are fewer than `FEWEST` latents.
@@ -46,9 +52,11 @@ def fit_reading_head(
         latents: what neighbours sent, as latents `(n, d)` of the agent.
         targets: class probabilities of them `(n, classes)`.
         seed: of the run.
+        start: the head, by default the agent's.
         steps: of AdamW, each on a batch of own latents and a batch of these.
     """
-    head = _copy_head(agent).requires_grad_(True).train()
+    head = copy_head(agent) if start is None else deepcopy(start)
+    head.requires_grad_(True).train()
     weights = list(head.parameters())
     if not weights or len(latents) < FEWEST:
         return None
@@ -57,12 +65,14 @@ def fit_reading_head(
     order = generator(seed, agent.name, "reading head")
     noise = RngStream(agent.device, seed, f"{agent.name} reading head")  # of dropout and the like
     with noise.active(), torch.enable_grad():
-        parts = [(latents, targets), *_own_latents(agent, targets.shape[-1])]
+        own = _own_latents(agent, targets.shape[-1])
+        parts = [(1.0, latents, targets), *((OWN_WEIGHT, *part) for part in own)]
         for _ in range(steps):
             losses = []
-            for given, wanted in parts:
+            for weight, given, wanted in parts:
                 rows = torch.randperm(len(given), generator=order)[:BATCH_SIZE].to(given.device)
-                losses.append(soft_cross_entropy(agent.apply_head(given[rows], head), wanted[rows]))
+                scores = agent.apply_head(given[rows], head)
+                losses.append(weight * soft_cross_entropy(scores, wanted[rows]))
             optimizer.zero_grad()
             torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -72,17 +82,9 @@ def fit_reading_head(
 
 def as_reading_head(agent: Agent, state: Mapping[str, Any]) -> nn.Module:
     """Return the reading head of an agent whose state this is."""
-    head = _copy_head(agent)
+    head = copy_head(agent)
     head.load_state_dict(state)
     return head.eval().requires_grad_(False)
-
-
-def _copy_head(agent: Agent) -> nn.Module:
-    """Return a copy of the head, in float32 if it is in less: AdamW's steps would be lost there."""
-    if agent.head is None:
-        raise InputError(f"agent {agent.name!r} has no head to read with; give it one")
-    copied = deepcopy(agent.head)
-    return copied if half_dtype(copied) is None else copied.float()
 
 
 def _own_latents(agent: Agent, classes: int) -> list[tuple[Tensor, Tensor]]:

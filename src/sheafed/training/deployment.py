@@ -73,10 +73,10 @@ def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
         raise InputError(
             f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
         )
-    reading = nodes[path[-1]].reading_head if len(path) > 1 else None
-    return Pipeline(
-        sender.encoder, link_layer(nodes, path), receiver.head if reading is None else reading
-    )
+    node = nodes[path[-1]]
+    other = node.reading_head if len(path) > 1 else node.own_head
+    head = receiver.head if other is None else other
+    return Pipeline(sender.encoder, link_layer(nodes, path), head)
 
 
 def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only: bool) -> None:

@@ -83,10 +83,8 @@ def _read(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tens
             f"agent {agent.name!r} has no head to classify with; send to an agent that has one"
         )
     received = _carry(nodes, latents, way)
-    if len(way) > 1:
-        return nodes[way[-1]].read(received)
-    with agent.inference(), torch.no_grad():
-        return agent.apply_head(received)
+    node = nodes[way[-1]]
+    return node.read(received) if len(way) > 1 else node.classify(received)
 
 
 def _like(given: ArrayT, result: Tensor) -> ArrayT:

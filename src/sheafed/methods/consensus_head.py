@@ -1,0 +1,103 @@
+"""A second head, by which an agent's encoder learns what neighbours agree on.
+
+The agent's own head learns own labels alone. At a strong label shift it knows the classes of its
+agent and how often they come, and must not unlearn that on pilots, which are of all classes. The
+consensus head learns own labels and the consensus on pilots; gradients of both heads train the
+encoder. For own data an agent asks both and takes the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sheafed.agents.agent import Agent
+from sheafed.agents.objectives import UNLABELLED
+from sheafed.agents.objectives.supervised import label_loss
+from sheafed.agents.precision import half_dtype
+from sheafed.errors import InputError
+from sheafed.methods.consensus import FEWEST
+from sheafed.methods.tied_optimizer import TiedOptimizer
+
+
+class ConsensusHead:
+    """A copy of an agent's head, trained beside it with the agent's optimiser settings.
+
+    Args:
+        agent: that learns, with a head that has weights.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.module = copy_head(agent).requires_grad_(True).train()
+        like = next(agent.head.parameters()) if agent.head is not None else None
+        self._optimizer = TiedOptimizer(
+            agent, self.module.parameters(), "consensus head", like=like
+        )
+
+    def __call__(self, latents: Tensor) -> Tensor:
+        """Return the scores `(n, classes)` of latents."""
+        return self._agent.apply_head(latents, self.module)
+
+    def label_loss(self, latents: Tensor, targets: Tensor | None) -> Tensor | None:
+        """Return the mean cross-entropy on samples that have labels; None if they are too few."""
+        if targets is None:
+            return None
+        if not targets.is_floating_point():
+            known = targets != UNLABELLED
+            latents, targets = latents[known], targets[known]
+        if len(targets) < FEWEST:
+            return None
+        return label_loss(self._agent, self(latents), targets)
+
+    def optimizer_step(self, loss: Tensor) -> None:
+        """Take one step of the agent and of this head."""
+        self._optimizer.optimizer_step(loss)
+
+    def state(self) -> dict[str, Any]:
+        weights = {key: value.clone() for key, value in self.module.state_dict().items()}
+        return {"weights": weights, "optimizer": self._optimizer.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.module.load_state_dict(state["weights"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+class MeanHead(nn.Module):
+    """The mean of the class probabilities of several heads, as scores: its logarithm.
+
+    >>> sure, unsure = nn.Linear(1, 2), nn.Linear(1, 2)
+    >>> for head, scores in ((sure, [2.0, 0.0]), (unsure, [0.0, 0.0])):
+    ...     _ = head.bias.data.copy_(torch.tensor(scores))
+    >>> MeanHead([sure, unsure])(torch.zeros(1, 1)).exp().detach()
+    tensor([[0.6904, 0.3096]])
+
+    Args:
+        heads: from latents to scores `(n, classes)`.
+    """
+
+    def __init__(self, heads: list[nn.Module]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        log_probabilities = torch.stack([head(latents).log_softmax(-1) for head in self.heads])
+        return log_probabilities.logsumexp(0) - math.log(len(self.heads))
+
+
+def copy_head(agent: Agent) -> nn.Module:
+    """Return a copy of the head, in float32 if it is in less: small steps would be lost there."""
+    if agent.head is None:
+        raise InputError(f"agent {agent.name!r} has no head to copy; give it one")
+    copied = deepcopy(agent.head)
+    return copied if half_dtype(copied) is None else copied.float()
+
+
+def mean_head(agent: Agent, second: nn.Module) -> MeanHead:
+    """Return the mean of an agent's head and a second one as they are now, in evaluation mode."""
+    return MeanHead([copy_head(agent), deepcopy(second)]).eval().requires_grad_(False)

@@ -1,0 +1,119 @@
+"""The consensus head: what it learns, and that own labels alone train the agent's own."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from torch import Tensor, nn
+
+from sheafed import Agent, ConsensusDistillation, NonCooperative
+from sheafed.agents.objectives import UNLABELLED, Augmentation, PseudoLabels, cross_entropy
+from sheafed.agents.samples import Batch
+from sheafed.methods.consensus_distillation import ConsensusDistillationNode
+from sheafed.methods.consensus_head import MeanHead
+from tests.helpers.baselines import PAIR, Training, noisy, quiet, receive_one
+from tests.helpers.small_federations import agent, pilots, same_weights, samples
+
+SIZES = {"a": 5, "b": 4}
+M = len(pilots())
+STILL = Augmentation(shift=0, rotation=0, erasing=0, noise=0.1)
+
+
+def node_of(training: Training, name: str = "a") -> ConsensusDistillationNode:
+    node = training.nodes[name]
+    assert isinstance(node, ConsensusDistillationNode)
+    return node
+
+
+def test_one_step_by_hand() -> None:
+    """Own labels move the own head; both heads move the encoder; the second learns both."""
+    rate, weight = 0.3, 0.7
+    shared = pilots().double()
+    method = ConsensusDistillation(0.0, weight, pilots_per_round=M)
+    training = Training(quiet(SIZES, rate, cross_entropy), PAIR, method, shared)
+    one = training.agents[0]
+    twin = copy.deepcopy(one)
+    batch = twin.next_batch()
+    log = receive_one(training, "a")
+    node = node_of(training)
+    second = copy.deepcopy(twin.head)
+    latents, y = twin.encode(batch.inputs), batch.targets
+    own = nn.functional.cross_entropy(twin.head(latents), y)
+    label_loss = nn.functional.cross_entropy(second(latents), y)
+    said = second(twin.encode(shared)).log_softmax(-1)
+    distillation = -weight * (node.targets * said).sum(-1).mean()
+    (own + label_loss + distillation).backward()
+    losses = {"loss": own, "label_loss": label_loss, "distillation_loss": distillation}
+    assert log == pytest.approx({name: float(value.detach()) for name, value in losses.items()})
+    found = [*one.parameters, *node.consensus_head.module.parameters()]
+    for p, q in zip(found, [*twin.parameters, *second.parameters()], strict=True):
+        torch.testing.assert_close(p.detach(), (q - rate * q.grad).detach())
+
+
+def test_what_neighbours_hear_is_of_the_own_head() -> None:
+    training = Training(noisy(SIZES), PAIR, ConsensusDistillation(0.0), rounds_per_epoch=2).run(2)
+    node = node_of(training)
+    with torch.no_grad(), node.agent.inference():
+        latents = node.agent.encoder(pilots())
+        own, second = node.agent.head(latents), node.consensus_head(latents)
+    torch.testing.assert_close(node.predict_pilots(2), torch.softmax(own, dim=-1).half())
+    assert not torch.allclose(own, second, atol=1e-3)
+    # When maps are fitted they hear of both.
+    mean = (torch.softmax(own, dim=-1) + torch.softmax(second, dim=-1)) / 2
+    beside = node.beside_latents(node.pilot_latents())
+    torch.testing.assert_close(beside["b"]["probabilities"], mean.half(), atol=1e-3, rtol=0)
+
+
+def test_without_a_consensus_there_is_no_use_for_it() -> None:
+    """Nothing has been heard: weights and own head are those of training alone."""
+    silent = {"drop": lambda message: message.kind == "round"}
+    training = Training(noisy(SIZES), PAIR, ConsensusDistillation(), **silent).run(4)
+    alone = Training(noisy(SIZES), PAIR, NonCooperative()).run(4)
+    assert same_weights(training.agents, alone.agents)
+    assert node_of(training).own_head is None
+
+
+def spread(one: Agent, batch: Batch) -> Tensor:
+    return one.encode(batch.inputs).square().mean() + 0 * one.head.weight.sum()
+
+
+@pytest.mark.parametrize(
+    ("one", "has"),
+    [
+        (lambda: agent("a", 4), True),
+        (lambda: agent("a", 4, frozen=True), True),
+        (lambda: agent("a", 3, head=nn.Flatten()), False),
+        (lambda: agent("a", 4, data=samples(5, 64)[0], objective=spread), False),
+        (lambda: agent("a", 4, head=None, objective=lambda o, b: o.encode(b.inputs).mean()), False),
+    ],
+    ids=["usual", "frozen encoder", "no weights", "no labels", "no head"],
+)
+def test_which_agents_have_one(one, has: bool) -> None:
+    training = Training([one(), agent("b", 5)], PAIR, ConsensusDistillation(0.0)).run(2)
+    node = node_of(training)
+    assert (node.consensus_head is not None) is has
+    assert (node.own_head is not None) is has
+
+
+def test_samples_without_a_label_are_left_to_the_objective() -> None:
+    x, y = samples(3, 64)
+    data = (x, torch.where(torch.arange(64) < 40, y, UNLABELLED))
+    one = agent("a", 5, data=data, objective=PseudoLabels(augmentation=STILL, weak=STILL))
+    training = Training([one, agent("b", 4)], PAIR, ConsensusDistillation(0.0)).run(3)
+    head = node_of(training).consensus_head
+    targets = torch.tensor([0, UNLABELLED, 2, 1])
+    latents = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+    expected = nn.functional.cross_entropy(head(latents[[0, 2, 3]]), targets[[0, 2, 3]])
+    assert head.label_loss(latents, targets).item() == pytest.approx(expected.item())
+    assert head.label_loss(latents, torch.full((4,), UNLABELLED)) is None
+    assert head.label_loss(latents, None) is None
+
+
+def test_a_mean_of_probabilities() -> None:
+    heads = [nn.Linear(4, 3) for _ in range(3)]
+    latents = torch.randn(6, 4)
+    rows = [softmax(head(latents).detach().numpy(), axis=-1) for head in heads]
+    found = MeanHead(heads)(latents).detach().numpy()
+    np.testing.assert_allclose(np.exp(found), np.mean(rows, axis=0), rtol=1e-5)
