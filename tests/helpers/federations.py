@@ -150,6 +150,11 @@ def fifteen() -> list[Agent]:
     return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
 
 
+def alike() -> list[Agent]:
+    """Return enough agents of one structure for two processes in which they step together."""
+    return [simple_agent(f"agent{k:02}", seed=3 * k) for k in range(32)]
+
+
 def regression_samples(count: int, seed: int) -> tuple[Tensor, Tensor]:
     stream = torch.Generator().manual_seed(seed)
     inputs = torch.randn(count, FEATURES, generator=stream)
@@ -183,6 +188,10 @@ def regressors() -> list[Agent]:
 FEDERATIONS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
     "three": (agents, EDGES),
     "regressors": (regressors, EDGES),
+    "alike": (
+        alike,
+        [(f"agent{k:02}", f"agent{(k + step) % 32:02}") for k in range(32) for step in (1, 5)],
+    ),
     "fifteen": (
         fifteen,
         [(f"agent{k}", f"agent{(k + step) % 15}") for k in range(15) for step in (1, 4)],

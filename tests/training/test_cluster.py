@@ -104,6 +104,22 @@ def test_fifteen_agents_on_four_processes_end_with_the_bytes_of_one(
     assert len(json.loads((tmp_path / "summary.json").read_text())["agents"]) == 15
 
 
+@pytest.mark.parametrize(("size", "together"), [(2, 32), (4, 0)])
+def test_agents_that_step_together_have_the_figures_of_one_process(
+    cluster: Any, alone: Any, tmp_path: Path, size: int, together: int
+) -> None:
+    """Up to rounding: on four processes there are too few on each, and all step one by one."""
+    options = {"epochs": 1, "rounds_per_epoch": 4}
+    assert cluster(size, federation="alike", options=options) == ended_well(size)
+    one = alone("distillation", federation="alike", **options)["summary"]
+    found = json.loads((tmp_path / "summary.json").read_text())
+    assert (one["vectorized"]["together"], found["vectorized"]["together"]) == (32, together)
+    assert found["bytes_sent"] == one["bytes_sent"]
+    assert found["misalignment"] == pytest.approx(one["misalignment"], rel=1e-3)
+    for key in ("private_accuracy", "communication_accuracy", "validation_score"):
+        assert found.get(key) == pytest.approx(one.get(key), abs=0.005)
+
+
 def test_a_killed_rank_is_named_and_the_rest_goes_on_with_those_that_are_left(
     cluster: Any, alone: Any, tmp_path: Path
 ) -> None:
