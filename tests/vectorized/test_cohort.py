@@ -52,8 +52,12 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def unknown_layer() -> nn.Module:
-    return nn.Sequential(Scale(), mlp((8, 5), inputs=SIZE))
+SPECIAL: dict[str, Callable[[], nn.Module]] = {
+    "unknown": lambda: nn.Sequential(Scale(), mlp((8, 5), inputs=SIZE)),
+    "broad": lambda: nn.Sequential(
+        nn.Conv2d(1, 110, 3), nn.ReLU(), nn.Flatten(), nn.Linear(1760, 5)
+    ),
+}
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -76,7 +80,7 @@ def make(name: str, model: str = "mlp", optimizer: str = "sgd", **options: objec
     own = derive(0, name) % 2**31
     with torch.random.fork_rng():
         torch.manual_seed(own)
-        encoder = (MODELS | {"unknown": unknown_layer})[model]().double()
+        encoder = (MODELS | SPECIAL)[model]().double()
         inner = head(encoder(images(0, 3)).shape[1], (4,), 3, dropout=0.1).double()
     rate = 0.01 * (1 + own % 7)
     given = {
@@ -222,3 +226,13 @@ def test_errors_name_the_agent_that_they_are_about() -> None:
     agents[5].data.train.targets[:] = 7
     with pytest.raises(InputError, match=f"agent '{NAMES[5]}': labels must lie in 0 to 2"):
         train(agents, together=True)
+
+
+def test_large_models_step_alone() -> None:
+    """They are not faster together."""
+    wide = [make(name, encoder=mlp((2000, 5), inputs=SIZE).double()) for name in NAMES]
+    assert grouped(wide).summary() == {"together": 0, "alone": {"more than 65,536 weights": COUNT}}
+    images_of_one = {"data": (torch.zeros(300, *SIZE).double(), torch.arange(300) % 3)}
+    many = [make(name, model="broad", batch_size=300, **images_of_one) for name in NAMES]
+    reason = "a layer with more than 524,288 activations"
+    assert grouped(many).summary() == {"together": 0, "alone": {reason: COUNT}}

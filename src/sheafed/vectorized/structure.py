@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,9 @@ DIMENSIONS: dict[type[nn.Module], int] = {
 }
 """The dimensions of a batch of what a layer takes; with fewer it would take it for one sample."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+MOST_WEIGHTS, MOST_ACTIVATIONS = 1 << 16, 1 << 19
+"""Of one agent, the latter of one layer for one batch. Beyond them an agent keeps the processor
+busy by itself: copying its weights, or leaving its caches, costs more than stacking saves."""
 FULL = (torch.float32, torch.float64)
 
 
@@ -60,7 +64,9 @@ def why_alone(agent: Agent) -> str | None:
         return "weights that layers share"
     if any(tensor.dtype not in FULL for tensor in weights):
         return "weights in half precision"
-    return _unfit(agent, layers)
+    if sum(tensor.numel() for tensor in weights) > MOST_WEIGHTS:
+        return f"more than {MOST_WEIGHTS:,} weights"
+    return _unfit(agent)
 
 
 def signature(agent: Agent) -> Hashable:
@@ -94,11 +100,12 @@ def dropout_inputs(agent: Agent, inputs: Tensor) -> list[Tensor]:
     return [x for layer, x in _trace(agent, inputs) if isinstance(layer, DROPOUT)]
 
 
-def _unfit(agent: Agent, layers: list[nn.Module]) -> str | None:
-    inputs = _batch(agent).inputs
-    for layer, x in _trace(agent, inputs):
+def _unfit(agent: Agent) -> str | None:
+    for layer, x in _trace(agent, cast(Tensor, _batch(agent).inputs)):
         if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
             return f"a {type(layer).__name__} of {x.ndim} dimensions"
+        if x.numel() // len(x) * agent.order.batch_size > MOST_ACTIVATIONS:
+            return f"a layer with more than {MOST_ACTIVATIONS:,} activations"
     return None
 
 
