@@ -244,6 +244,17 @@ def test_own_data_and_training_are_the_same_with_and_without() -> None:
     assert read.history.evaluation.oracle == plain.history.evaluation.oracle
 
 
+def test_without_it_the_consensus_head_reads() -> None:
+    method = dataclasses.replace(METHOD, reading_head=False)
+    training = Training(noisy(THREE), PATH, method).run(2)
+    align(training.nodes)
+    node = training.nodes["b"]
+    with torch.no_grad():
+        expected = node.consensus_head.module.eval()(latents := normal_latents(4))
+    torch.testing.assert_close(node.read(latents), expected)
+    assert not torch.allclose(expected, node.agent.head(latents), atol=1e-3)
+
+
 def test_neighbours_must_agree_on_it() -> None:
     methods = {"a": METHOD, "b": dataclasses.replace(METHOD, reading_head=False)}
     nodes = nodes_of([agent("a", 5), agent("b", 4)], PAIR, methods)
@@ -376,8 +387,8 @@ def test_damaged_messages_are_left_out_and_missing_ones_missed() -> None:
     node.align(0, inbox)
     assert not same_heads(state_of(node), missing)
     list(node.alignment_messages(0))
-    node.align(0, {})
-    assert node.reading_head is None  # none of an earlier encoder
+    node.align(0, {})  # none that was fitted to an earlier encoder
+    assert same_heads(state_of(node), dict(node.consensus_head.module.state_dict()))
 
 
 # State, other maps, newcomers

@@ -11,6 +11,7 @@ maps are fitted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
@@ -65,8 +66,8 @@ class ConsensusDistillation(PostHocOptions):
             validation data best. Without such data they are taken as they are.
         exchange_every: rounds from one exchange to the next, by default an epoch.
         pilots_per_round: in a training step, at least 2, by default the agent's batch size.
-        reading_head: read what neighbours send by a second head, fitted when the maps are
-            (`sheafed.methods.reading_head`).
+        reading_head: read what neighbours send by a head that is fitted to it when the maps are
+            (`sheafed.methods.reading_head`). Without, the consensus head reads it as it is.
         consensus_head: learn the consensus by a second head. Without, the agent's own learns it,
             and classifies own data.
     """
@@ -236,20 +237,23 @@ class ConsensusDistillationNode(PostHocNode):
         """Fit the reading head to latents of pilots that neighbours have sent and predicted.
 
         The label of a latent is what its sender says of it: that one knows best what it sends.
-        Without any there is no reading head: an earlier one was fitted to an earlier encoder.
+        Without any it is the consensus head as it is, if that has learnt anything; an earlier one
+        was fitted to an earlier encoder.
         """
+        second = None if self.consensus_head is None else self.consensus_head.module
         self.reading_head = None
+        if second is not None and self.targets is not None:
+            self.reading_head = deepcopy(second).eval().requires_grad_(False)
         taught = {j: m.tensors for j, m in sorted(messages.items()) if PROBABILITIES in m.tensors}
         if taught:
             said = torch.cat([tensors[PROBABILITIES].float() for tensors in taught.values()])
             latents = [self.interpret(tensors["latents"], j) for j, tensors in taught.items()]
-            second = self.consensus_head
             self.reading_head = fit_reading_head(
                 self.agent,
                 torch.cat(latents),
                 said / said.sum(-1, keepdim=True),
                 seed=self.context.seed,
-                start=None if second is None else second.module,
+                start=second,
             )
 
     @property
