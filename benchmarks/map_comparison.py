@@ -107,7 +107,8 @@ def isotrieve(name: str) -> Fit:
     def fit(x: Rows, y: Rows) -> Map:
         from isotrieve import mapping
 
-        return getattr(mapping, name)().fit(x, y).transform
+        of_unit_length = bool(np.allclose(np.linalg.norm(y, axis=1), 1, atol=1e-3))
+        return getattr(mapping, name)(normalize_output=of_unit_length).fit(x, y).transform
 
     return fit
 
