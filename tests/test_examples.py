@@ -88,19 +88,24 @@ def test_five_agents(load, tmp_path):
     assert run.history.ledger.bytes_sent() == last.history.ledger.bytes_sent()
 
 
-def test_change_embedding_model(load, monkeypatch):
-    """With made texts and latents of two models: nothing is downloaded."""
-    module = load("change_embedding_model")
-    labels = torch.arange(6000) % 20
-    made = TextDataset("made", tuple(map(str, range(6000))), labels, tuple(map(str, range(20))))
+def use_made_texts(monkeypatch, module, number):
+    """Let an example load texts of twenty classes whose latents are linear maps of each other."""
+    labels = torch.arange(number) % 20
+    made = TextDataset("made", tuple(map(str, range(number))), labels, tuple(map(str, range(20))))
     generator = torch.Generator().manual_seed(0)
-    source = torch.randn(6000, 12, generator=generator) + torch.eye(20, 12)[labels] * 4
+    source = torch.randn(number, 12, generator=generator) + torch.eye(20, 12)[labels] * 4
 
     def latents(encoder, texts):
         return source[[int(text) for text in texts]] @ torch.randn(12, 12, generator=generator)
 
     monkeypatch.setattr(module, "load_texts", lambda name: made)
     monkeypatch.setattr(module, "encode_texts", latents)
+
+
+def test_change_embedding_model(load, monkeypatch):
+    """With made texts and latents of two models: nothing is downloaded."""
+    module = load("change_embedding_model")
+    use_made_texts(monkeypatch, module, 6000)
     _, (recall, mapped), (exact, native) = module.main(pilots=100).values()
     assert exact == 1
     assert native > 0.3
@@ -113,16 +118,7 @@ def test_change_embedding_model(load, monkeypatch):
 def test_align_text_encoders(load, monkeypatch, tmp_path, capsys):
     """With made texts and latents of three models: nothing is downloaded."""
     module = load("align_text_encoders")
-    labels = torch.arange(2600) % 20
-    made = TextDataset("made", tuple(map(str, range(2600))), labels, tuple(map(str, range(20))))
-    generator = torch.Generator().manual_seed(0)
-    source = torch.randn(2600, 12, generator=generator) + torch.eye(20, 12)[labels] * 4
-
-    def latents(encoder, texts):
-        return source[[int(text) for text in texts]] @ torch.randn(12, 12, generator=generator)
-
-    monkeypatch.setattr(module, "load_texts", lambda name: made)
-    monkeypatch.setattr(module, "encode_texts", latents)
+    use_made_texts(monkeypatch, module, 2600)
     accuracy = module.main(tmp_path)
     assert len(accuracy) == 6
     assert min(accuracy.values()) > 0.4  # eight of the twenty classes cannot be told apart
