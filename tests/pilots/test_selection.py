@@ -1,4 +1,4 @@
-"""Selections: pooling, their checks, and the choice of the largest mismatches."""
+"""Selections: pooling and their checks."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sheafed.errors import DtypeError, EmptyInputError, InputError, NonFiniteError, ShapeError
-from sheafed.pilots import Selection, largest_mismatch
+from sheafed.pilots import Selection
 from sheafed.seeds import generator
 
 quick = settings(derandomize=True, deadline=None, max_examples=30)
@@ -90,33 +90,3 @@ def test_fingerprints_tell_pilots_apart() -> None:
     ]
     assert len({selection.fingerprint() for selection in selections}) == 5
     assert Selection(torch.tensor([0, 1])).fingerprint() == selections[0].fingerprint()
-
-
-class TestLargestMismatch:
-    def test_by_hand(self) -> None:
-        mismatch = torch.tensor([0.1, 5.0, 0.3, 5.0, 0.2, 9.0])
-        assert largest_mismatch(mismatch, 1).indices.tolist() == [5]
-        assert largest_mismatch(mismatch, 2).indices.tolist() == [1, 5]  # 1 ties with 3
-        assert largest_mismatch(mismatch, 4).indices.tolist() == [1, 2, 3, 5]
-
-    @quick
-    @given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=40))
-    def test_against_sorted_python(self, data: st.DataObject, values: list[int]) -> None:
-        count = data.draw(st.integers(1, len(values)))
-        selection = largest_mismatch(torch.tensor(values, dtype=torch.float32), count)
-        expected = sorted(range(len(values)), key=lambda k: (-values[k], k))[:count]
-        assert selection.indices.tolist() == sorted(expected)
-        assert selection.groups is None
-
-    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-    def test_non_finite_is_an_error(self, bad: float) -> None:
-        with pytest.raises(NonFiniteError, match=r"mismatch holds 1 non-finite of 3 values"):
-            largest_mismatch(torch.tensor([1.0, bad, 2.0]), 1)
-
-    def test_bad_input(self) -> None:
-        with pytest.raises(InputError, match="count must be an int from 1 to 3, got 4"):
-            largest_mismatch(torch.ones(3), 4)
-        with pytest.raises(ShapeError, match="mismatch must have shape"):
-            largest_mismatch(torch.ones(3, 1), 1)
-        with pytest.raises(EmptyInputError, match="mismatch is empty"):
-            largest_mismatch(torch.ones(0), 1)

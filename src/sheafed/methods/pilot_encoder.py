@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from itertools import chain
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
 from sheafed.errors import NonFiniteError
@@ -14,6 +17,9 @@ from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_
 class PilotEncoder:
     """Encodes the pilots of one agent deterministically; differentiable in the encoder.
 
+    What has been encoded with the same weights is not encoded again, e.g. for maps that are fitted
+    several times after training.
+
     Args:
         agent: a frozen one encodes its pilots only once.
         pilots: those of the network.
@@ -23,6 +29,8 @@ class PilotEncoder:
         self._agent = agent
         self._pilots = pilots
         self._frozen: Tensor | None = None
+        self._last: tuple[str, Tensor] | None = None
+        """The latents of all pilots, and the weights that gave them."""
 
     def __call__(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
         """Return the latents `(K, d)` of all pilots or of some; errors name the round."""
@@ -31,6 +39,8 @@ class PilotEncoder:
             if self._agent.cohort is not None:
                 latents = self._agent.cohort.encode_pilots(self._agent, indices)
                 return _checked(self._agent, latents, inputs, round)
+            if indices is None and not torch.is_grad_enabled():
+                return self._all(inputs, round)
             chosen = inputs if indices is None else select_rows(inputs, indices)
             return encode_pilots(self._agent, chosen, round)
         if self._frozen is None:
@@ -38,11 +48,30 @@ class PilotEncoder:
                 self._frozen = encode_pilots(self._agent, inputs, round)
         return self._frozen if indices is None else select_rows(self._frozen, indices)
 
+    def _all(self, inputs: TensorTree, round: int | None) -> Tensor:
+        weights = _digest(self._agent.encoder)
+        if self._last is None or self._last[0] != weights:
+            self._last = weights, encode_pilots(self._agent, inputs, round)
+        return self._last[1]
+
     def in_training(self, indices: Tensor, round: int) -> Tensor:
         """Return the latents of pilots as a training step has them, e.g. with dropout."""
         if self._agent.frozen:
             return self(indices, round)  # they are encoded only once
         return self._agent.encode(select_rows(self._pilots.of(self._agent.name), indices))
+
+
+def _digest(encoder: nn.Module) -> str:
+    """Return a digest of weights and statistics.
+
+    Counts of changes, which tensors have, miss those that optimisers make by `.data`.
+    """
+    content = blake2b(digest_size=16)
+    for tensor in chain(encoder.parameters(), encoder.buffers()):
+        content.update(f"{tensor.device} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        content.update(flat.view(torch.uint8).numpy().data)
+    return content.hexdigest()
 
 
 def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:

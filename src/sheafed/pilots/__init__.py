@@ -10,7 +10,7 @@ from sheafed.pilots.policies import (
     StratifiedPilots,
     UniformPilots,
 )
-from sheafed.pilots.selection import Selection, largest_mismatch
+from sheafed.pilots.selection import Selection
 
 __all__ = [
     "AllPilots",
@@ -22,5 +22,4 @@ __all__ = [
     "StratifiedPilots",
     "UniformPilots",
     "kmeans",
-    "largest_mismatch",
 ]

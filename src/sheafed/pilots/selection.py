@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
-from sheafed.linalg.checks import check_finite, check_int, check_matrix
+from sheafed.linalg.checks import check_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +64,6 @@ class Selection:
         """Return a text that is equal for two selections exactly if they give the same pilots."""
         groups = None if self.groups is None else self.groups.tolist()
         return f"{self.indices.tolist()} {groups}"
-
-
-def largest_mismatch(mismatch: Tensor, count: int) -> Selection:
-    """Select the `count` samples of largest `mismatch` `(M,)`, the lower index on a tie.
-
-    Agents select the same samples only if all rank the same values: exchange these first.
-
-    >>> largest_mismatch(torch.tensor([0.1, 5.0, 0.3, 9.0]), count=2).indices
-    tensor([1, 3])
-    """
-    _check_vector("mismatch", mismatch)
-    check_finite("mismatch", mismatch)
-    check_int("count", count, 1, len(mismatch))
-    ranked = torch.argsort(mismatch.cpu(), descending=True, stable=True)
-    return Selection(ranked[:count].sort().values)
 
 
 def check_labels(name: str, x: Tensor) -> Tensor:
