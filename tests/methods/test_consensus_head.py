@@ -75,6 +75,23 @@ def test_without_a_consensus_there_is_no_use_for_it() -> None:
     assert node_of(training).own_head is None
 
 
+def test_it_starts_when_a_neighbour_is_heard() -> None:
+    """Neighbours are silent for three rounds: until then it has no part, then it is the own."""
+    late = {"drop": lambda message: message.kind == "round" and message.round < 3}
+    method = ConsensusDistillation(0.0, exchange_every=1)
+    training = Training(noisy(SIZES), PAIR, method, **late).run(3)
+    node = node_of(training)
+    first = copy.deepcopy(node.consensus_head.module)
+    before = node.beside_latents(node.pilot_latents())["b"]["probabilities"]
+    torch.testing.assert_close(before, node.predict_pilots(3))
+    trained = copy.deepcopy(node.agent.head)
+    for name in SIZES:
+        list(training.nodes[name].send(3))
+    node._agree(3, {"b": next(m for m in training.nodes["b"].send(3))})
+    assert torch.equal(node.consensus_head.module.weight, trained.weight)
+    assert not torch.equal(first.weight, trained.weight)
+
+
 def spread(one: Agent, batch: Batch) -> Tensor:
     return one.encode(batch.inputs).square().mean() + 0 * one.head.weight.sum()
 

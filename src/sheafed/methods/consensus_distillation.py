@@ -108,14 +108,14 @@ class ConsensusDistillationNode(PostHocNode):
         """How many the head tells apart, 0 if it tells none apart."""
         self.teaches = self.classes > 0 and is_labelled(self.agent)
         """Whether neighbours learn from its predictions: it has a head and labels."""
-        self.consensus_head = self._second_head()
+        self.consensus_head = self._make_consensus_head()
         """Learns the consensus beside the agent's own, if there is one."""
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
         self._own: Tensor | None = None
         self._predictions: dict[str, Tensor] = {}
 
-    def _second_head(self) -> ConsensusHead | None:
+    def _make_consensus_head(self) -> ConsensusHead | None:
         wanted = self.method.consensus_head and self.method.confidence < 1
         head, learns = self.agent.head, self.agent.learns and self.teaches
         if not (wanted and learns) or head is None or not list(head.parameters()):
@@ -151,8 +151,10 @@ class ConsensusDistillationNode(PostHocNode):
         return {name: float(loss.detach()) for name, loss in losses.items()}
 
     def _losses_on_labels(self, round: int) -> dict[str, Tensor]:
-        """Return the objective on the next batch and, once there is a consensus, what the
-        consensus head loses on it; until then the agent trains as if it were alone."""
+        """Return the objective on the next batch, and what the consensus head loses on it.
+
+        Until there is a consensus the agent trains as if it were alone.
+        """
         if self.consensus_head is None or self.targets is None:
             return {"loss": self.local_loss(round)}
         batch = self.agent.next_batch()
@@ -198,8 +200,10 @@ class ConsensusDistillationNode(PostHocNode):
         for j in taught & messages.keys():
             self._predictions[j] = messages[j].tensors[PROBABILITIES]
         others = [self._predictions[j] for j in sorted(self._predictions)]
-        self.targets = agree(self._own, others, self.method.sharpness)
-        self._own = None
+        targets = agree(self._own, others, self.method.sharpness)
+        if self.targets is None and targets is not None and self.consensus_head is not None:
+            self.consensus_head.start()
+        self.targets, self._own = targets, None
 
     def _distillation_loss(self, round: int) -> Tensor | None:
         """Return the soft cross-entropy on pilots of this round; None if too few are agreed on."""
@@ -220,8 +224,8 @@ class ConsensusDistillationNode(PostHocNode):
         listeners = [j for j in self.neighbours if self.peers[j]["classes"]]
         if not (self.method.reading_head and self.teaches and listeners):
             return {}
-        second = self.consensus_head
-        head = None if second is None else mean_head(self.agent, second.module)
+        second = self._second
+        head = None if second is None else mean_head(self.agent, second)
         probabilities = self._predict(pilots, head)
         return {j: {PROBABILITIES: probabilities} for j in listeners}
 
@@ -240,10 +244,8 @@ class ConsensusDistillationNode(PostHocNode):
         Without any it is the consensus head as it is, if that has learnt anything; an earlier one
         was fitted to an earlier encoder.
         """
-        second = None if self.consensus_head is None else self.consensus_head.module
-        self.reading_head = None
-        if second is not None and self.targets is not None:
-            self.reading_head = deepcopy(second).eval().requires_grad_(False)
+        second = self._second
+        self.reading_head = second and deepcopy(second).eval().requires_grad_(False)
         taught = {j: m.tensors for j, m in sorted(messages.items()) if PROBABILITIES in m.tensors}
         if taught:
             said = torch.cat([tensors[PROBABILITIES].float() for tensors in taught.values()])
@@ -262,9 +264,15 @@ class ConsensusDistillationNode(PostHocNode):
 
         None without a consensus head, or one that has learnt anything: then it is the agent's own.
         """
+        second = self._second
+        return None if second is None else mean_head(self.agent, self.reading_head or second)
+
+    @property
+    def _second(self) -> nn.Module | None:
+        """The consensus head, if there is one and it has learnt anything."""
         if self.consensus_head is None or self.targets is None:
             return None
-        return mean_head(self.agent, self.reading_head or self.consensus_head.module)
+        return self.consensus_head.module
 
     # The handshake
 

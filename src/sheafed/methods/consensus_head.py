@@ -40,6 +40,10 @@ class ConsensusHead:
             agent, self.module.parameters(), "consensus head", like=like
         )
 
+    def start(self) -> None:
+        """Become what the agent's head is now: there is something to learn from here on."""
+        self.module.load_state_dict(copy_head(self._agent).state_dict())
+
     def __call__(self, latents: Tensor) -> Tensor:
         """Return the scores `(n, classes)` of latents."""
         return self._agent.apply_head(latents, self.module)
