@@ -16,18 +16,16 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import tempfile
 import time
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import networkx as nx
 
+from chaos.strangers import Attack, attack
 from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
 from sheafed.transport.zenoh import ZenohTransport, credentials_in
 from sheafed.transport.zenoh.certificates import make_certificates
@@ -42,106 +40,40 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
-class Attack:
-    """What strangers do."""
+class Case:
+    """An attack, and whom it keeps out."""
 
     label: str
-    kind: str
-    """"idle", "close", "hello" (a ClientHello, then close), "hold" (one, then nothing) or "refused"
-    (a TLS handshake without a certificate)."""
-    rate: float
-    """Connections per second; infinite for all at once."""
-    count: int = 10**9
-    """Connections in all, or at a time if they are held."""
-    source: str = SAME
+    attack: Attack
     promised: bool = True
     dialled: bool = False
     """Whether the agent under attack connects to the neighbour, which listens too."""
 
 
-ATTACKS = [
-    Attack("none", "close", 1, 0),
-    Attack("1,500 idle", "idle", float("inf"), 1500),
-    Attack("400 connect and close at once", "close", float("inf"), 400),
-    Attack("34 connect and close a second", "close", 34),
-    Attack("100 connect and close a second", "close", 100),
-    Attack("100 hellos and close a second", "hello", 100),
-    Attack("100 refused handshakes a second, other address", "refused", 100, source=OTHER),
-    Attack("100 hellos held, other address", "hold", 100, 100, source=OTHER),
-    Attack("100 refused handshakes a second", "refused", 100, promised=False),
-    Attack("100 refused handshakes a second, agent dials", "refused", 100, dialled=True),
+def same(kind: str, rate: float, count: int = 10**9) -> Attack:
+    """Return an attack from the address of the neighbour."""
+    return Attack(kind, rate, count, SAME)
+
+
+CASES = [
+    Case("none", same("close", 1, 0)),
+    Case("1,500 idle", same("idle", float("inf"), 1500)),
+    Case("400 connect and close at once", same("close", float("inf"), 400)),
+    Case("34 connect and close a second", same("close", 34)),
+    Case("100 connect and close a second", same("close", 100)),
+    Case("100 hellos and close a second", same("hello", 100)),
+    Case("100 refused handshakes a second, other address", Attack("refused", 100, source=OTHER)),
+    Case("100 hellos held, other address", Attack("hold", 100, 100, OTHER)),
+    Case("100 refused handshakes a second", same("refused", 100), promised=False),
+    Case("100 refused handshakes a second, agent dials", same("refused", 100), dialled=True),
 ]
-QUICK = [ATTACKS[0], ATTACKS[1], ATTACKS[4]]
+QUICK = [CASES[0], CASES[1], CASES[4]]
 
 
-def client_hello() -> bytes:
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    connection = _trusting_anybody().wrap_bio(incoming, outgoing)
-    with suppress(ssl.SSLWantReadError):
-        connection.do_handshake()
-    return outgoing.read()
-
-
-def _trusting_anybody() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-def attack(plan: Attack, port: int, listens: Event, begun: Event) -> None:
-    """Connect, once the agent listens, until this process is killed."""
+def attack_listener(plan: Attack, port: int, listens: Event, begun: Event) -> None:
+    """Attack an agent as soon as it listens."""
     listens.wait()
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    )
-    hello, context, held = client_hello(), _trusting_anybody(), deque[socket.socket]()
-    started, done, threads = time.monotonic(), 0, ThreadPoolExecutor(64)
-    while True:
-        if done < plan.count or plan.kind in ("idle", "hold"):
-            if len(held) >= plan.count:
-                begun.set()
-                _keep_open(held)
-                time.sleep(0.01)
-                continue
-            with suppress(OSError):
-                made = socket.create_connection(
-                    (SAME, port), timeout=5, source_address=(plan.source, 0)
-                )
-                if plan.kind in ("hello", "hold"):
-                    made.sendall(hello)
-                if plan.kind in ("idle", "hold"):
-                    held.append(made)
-                elif plan.kind == "refused":
-                    threads.submit(shake_hands, context, made)
-                else:
-                    made.close()
-            done += 1
-        if done >= plan.count or plan.rate != float("inf"):
-            begun.set()
-        time.sleep(max(0.0, started + done / plan.rate - time.monotonic()))
-
-
-def shake_hands(context: ssl.SSLContext, connection: socket.socket) -> None:
-    """Shake hands without a certificate, until the other end refuses that."""
-    with suppress(OSError), context.wrap_socket(connection) as secure:
-        secure.recv(1)
-
-
-def _keep_open(held: deque[socket.socket]) -> None:
-    """Drop the connections that the other end has closed, so that they are made again."""
-    for _ in range(len(held)):
-        connection = held.popleft()
-        connection.setblocking(False)
-        try:
-            alive = bool(connection.recv(1 << 16))
-        except BlockingIOError:
-            alive = True
-        except OSError:
-            alive = False
-        if alive:
-            held.append(connection)
-        else:
-            connection.close()
+    attack(plan, (SAME, port), begun.set)
 
 
 def listening_agent(
@@ -171,13 +103,14 @@ def process(target, *arguments):
         started.join()
 
 
-def seconds_to_link(certificates: Path, plan: Attack, guard: bool, patience: float) -> float | None:
+def seconds_to_link(certificates: Path, case: Case, guard: bool, patience: float) -> float | None:
     """Return how long a neighbour took to link with an agent under attack; None if it did not."""
-    port, dialled = free_port(), [f"tls/{SAME}:{free_port()}"] if plan.dialled else []
+    plan = case.attack
+    port, dialled = free_port(), [f"tls/{SAME}:{free_port()}"] if case.dialled else []
     listens, end, attacked = CONTEXT.Event(), CONTEXT.Event(), CONTEXT.Event()
     with (
         process(listening_agent, certificates, port, dialled, guard, listens, end) as agent,
-        process(attack, plan, port, listens, attacked),
+        process(attack_listener, plan, port, listens, attacked),
     ):
         assert attacked.wait(120), "the attack does not begin"
         time.sleep(0 if plan.rate == float("inf") and plan.kind == "close" else LEAD_SECONDS)
@@ -235,7 +168,7 @@ def survives(out: Path, guard: bool, seconds: float) -> str:
             time.sleep(0.1)
         port = int(network.endpoints["a"].rpartition(":")[2])
         listens.set()
-        with process(attack, ATTACKS[1], port, listens, begun):
+        with process(attack_listener, CASES[1].attack, port, listens, begun):
             assert begun.wait(60), "the attack does not begin"
             most, end = 0, time.monotonic() + seconds
             while agent.poll() is None and time.monotonic() < end:
@@ -255,8 +188,8 @@ def main() -> None:
     parser.add_argument("--only", help="attacks whose label contains this")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    plans = [
-        plan for plan in (QUICK if options.quick else ATTACKS) if (options.only or "") in plan.label
+    cases = [
+        case for case in (QUICK if options.quick else CASES) if (options.only or "") in case.label
     ]
     missed = []
     with tempfile.TemporaryDirectory() as directory:
@@ -264,12 +197,12 @@ def main() -> None:
         make_certificates(certificates, ["a", "b"])
         for guard in [True] if options.quick else [False, True]:
             print("with the guard" if guard else "without", flush=True)
-            for plan in plans:
-                took = seconds_to_link(certificates, plan, guard, options.patience)
+            for case in cases:
+                took = seconds_to_link(certificates, case, guard, options.patience)
                 text = f"no link in {options.patience:g} s" if took is None else f"{took:.2f} s"
-                print(f"  {plan.label:48} {text}", flush=True)
-                if guard and plan.promised and (took is None or took > PROMISED_SECONDS):
-                    missed.append(plan.label)
+                print(f"  {case.label:48} {text}", flush=True)
+                if guard and case.promised and (took is None or took > PROMISED_SECONDS):
+                    missed.append(case.label)
             if (options.only or "") in TRAINING:
                 fared = survives(
                     Path(directory) / f"guard {guard}", guard, 10 if options.quick else 30

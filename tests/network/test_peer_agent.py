@@ -1,6 +1,7 @@
 """One agent among scripted neighbours: real links and certificates, known words."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ from sheafed.agents.objectives import PseudoLabels
 from sheafed.agents.samples import Batch
 from sheafed.atomic_io import write_atomically
 from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
-from sheafed.checkpointing.run_directory import CHECKPOINT
+from sheafed.checkpointing.run_directory import CHECKPOINT, METRICS
 from sheafed.errors import CheckpointError, HandshakeError, InputError, RunExistsError
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import ConsensusDistillation, NonCooperative, SheafFRL
@@ -386,6 +387,31 @@ def test_training_goes_on_while_a_checkpoint_cannot_be_written_for_some_time(
         assert load_checkpoint(tmp_path / "ada" / CHECKPOINT)["rounds"] == TOTAL
         assert any("ada trains on although it cannot write" in text for text in caplog.messages)
     assert {0, ROUNDS} <= set(written)
+
+
+def test_training_goes_on_while_metrics_cannot_be_written(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk, at the moment of the first evaluation."""
+    path = tmp_path / "ada" / METRICS
+    found = []
+
+    def sync(descriptor: int) -> None:
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            found.append(path.stat().st_size)
+            if len(found) == 1:
+                raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sheafed.training.callbacks.metrics_log.os.fsync", sync)
+    going = stage.start()
+    stage.bob.speak(*range(TOTAL))
+    run = going.result(30)
+    assert len(run.history.records) == EPOCHS
+    assert [json.loads(line) for line in path.read_text().splitlines()] == run.history.records
+    assert [text for text in caplog.messages if "the metrics cannot be written" in text] == [
+        f"the metrics cannot be written for now: cannot write {path}: No space left on device; "
+        "make room, or choose another place"
+    ]
 
 
 def test_stopped_after_a_whole_round_and_resumed_from_there(

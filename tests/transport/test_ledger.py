@@ -116,6 +116,53 @@ def test_a_hundred_thousand_rows_take_little_memory() -> None:
     assert len(ledger.per_round()) == 1191
 
 
+def test_a_limit_bounds_rows_and_keeps_sums() -> None:
+    """Against a ledger that keeps every message, for many more rounds than the limit has rows."""
+    bounded, whole = Ledger(limit=64), Ledger()
+    draw, largest = np.random.default_rng(0), 0
+    for round in range(3000):
+        for receiver, kind in (("b", "latents"), ("c", "latents"), ("b", "answers")):
+            sent = (round, "a", receiver, kind, *draw.integers(1, 10**6, 2).tolist())
+            bounded.record(*sent)
+            whole.record(*sent)
+        state = bounded.state()
+        largest = max(largest, len(state["rows"]) + len(state.get("sums", ())))
+        if round == 1500:
+            bounded = Ledger(limit=64)
+            bounded.restore(state)
+    assert largest <= 64 + 32
+    assert bounded.per_edge() == whole.per_edge()
+    for kind in (None, "latents", "answers"):
+        assert bounded.bytes_sent(kind) == whole.bytes_sent(kind)
+        assert bounded.payload_bytes(kind) == whole.payload_bytes(kind)
+    found, exact = bounded.per_round(), whole.per_round()
+    width = bounded.state()["width"]
+    assert 3000 / 32 <= width <= 1024, "merged as few rounds as it takes"
+    for first in range(0, 2048, 1024):
+        rounds = range(first, first + 1024)
+        pooled = [sum(column) for column in zip(*(exact[r] for r in rounds), strict=True)]
+        merged = [found[r] for r in rounds if r in found]
+        assert [sum(column) for column in zip(*merged, strict=True)] == pooled
+
+
+def test_a_limit_that_is_not_reached_changes_nothing() -> None:
+    bounded = Ledger(limit=len(ROWS) + 1)
+    for row in ROWS:
+        bounded.record(*row)
+    assert list(bounded.rows()) == ROWS
+    assert sorted(bounded.state()) == ["names", "rows"]
+
+
+def test_more_edges_than_the_limit_are_all_kept() -> None:
+    ledger = Ledger(limit=4)
+    for round in range(3):
+        for receiver in "bcdefghij":
+            ledger.record(round, "a", receiver, "latents", 1, 10)
+    assert {edge: total.messages for edge, total in ledger.per_edge().items()} == {
+        ("a", receiver): 3 for receiver in "bcdefghij"
+    }
+
+
 @pytest.mark.parametrize("bad", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
 def test_negative_counts_are_refused(bad: tuple[int, int, int]) -> None:
     round, header, payload = bad

@@ -23,9 +23,10 @@ from sheafed.network.deadline_policy import DeadlinePolicy, Timeouts
 from sheafed.network.log_limits import limited_logs
 from sheafed.network.neighbourhood import FINISHED, Neighbourhood
 from sheafed.network.peer_checkpoint import restore, save
+from sheafed.network.peer_metrics import PeerMetricsLog
 from sheafed.network.peer_summary import summarise_peer
 from sheafed.network.status import STATUS, State, Status, StatusFile
-from sheafed.training.callbacks import MetricsLog, Started
+from sheafed.training.callbacks import Started
 from sheafed.training.history import RunHistory, Schedule, Totals
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
@@ -189,7 +190,7 @@ class PeerAgent:
         self.network.history.note_conditions(
             run_conditions(self.network, oracle=False, vectorize=False)
         )
-        metrics = MetricsLog(self.out / METRICS)
+        metrics = PeerMetricsLog(self.out / METRICS)
         trainer = Trainer(
             self.network,
             self.policy,

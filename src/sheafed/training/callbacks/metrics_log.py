@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -38,11 +39,17 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Add a line to a metrics log, on disk when this returns."""
-    with naming_output(path), path.open("ab") as file:
-        file.write(_line(record))
-        file.flush()
-        os.fsync(file.fileno())
+    """Add a line to a metrics log, on disk when this returns; a full disk leaves no part of it."""
+    line = _line(record)
+    with naming_output(path), path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

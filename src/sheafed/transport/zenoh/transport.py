@@ -36,6 +36,8 @@ RETURN_LEASES = 2.0
 MAX_WAIT_SECONDS = 1.0
 MAX_NAME = 64
 """Characters of the name of an unknown peer that are kept."""
+LEDGER_ROWS = 1 << 14
+"""An agent may send messages for months: its ledger, and so its checkpoint, must not grow."""
 
 logger = logging.getLogger("sheafed.transport")
 
@@ -98,7 +100,7 @@ class ZenohTransport:
         self.revoked = credentials.revoked_names()
         """Names whose certificates are not accepted, as the list was when links were opened."""
         self._network, self._limit = network, limit
-        self._ledger = Ledger() if ledger is None else ledger
+        self._ledger = Ledger(LEDGER_ROWS) if ledger is None else ledger
         self._mailbox = Mailbox(name, (name, *neighbours), capacity, limit, staleness)
         self._announcements: dict[str, Message] = {}
         self._presence = Presence(self.neighbours)
