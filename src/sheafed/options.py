@@ -44,6 +44,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Integer = Annotated[int, Field(strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
+Width = Annotated[int, Field(ge=1, le=2**20, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
 T = TypeVar("T")
 PythonOnly = Annotated[T, Field(exclude=True), SkipJsonSchema()]

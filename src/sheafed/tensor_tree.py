@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,12 @@ from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 
 TensorTree = Any
 """A tensor, or a mapping, tuple or list of tensor trees."""
+
+
+class Digest(Protocol):
+    """What `hashlib` makes."""
+
+    def update(self, data: memoryview | bytes, /) -> None: ...
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
@@ -50,6 +56,14 @@ def tensors(tree: TensorTree) -> Iterator[tuple[str, Tensor]]:
     for key, part in parts:
         for path, tensor in tensors(part):
             yield f"[{key!r}]{path}", tensor
+
+
+def update_digest(digest: Digest, tree: TensorTree) -> None:
+    """Add the names, in order, and the bytes of all tensors to a digest of `hashlib`."""
+    for path, tensor in sorted(tensors(tree), key=lambda item: item[0]):
+        digest.update(path.encode())  # empty if there is only one
+        flat = tensor.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().data)
 
 
 def tree_length(tree: TensorTree) -> int:

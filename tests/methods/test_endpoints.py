@@ -445,6 +445,16 @@ def test_the_shared_solver_forgets() -> None:
     assert len(shared._waiting) == 3
 
 
+def test_the_shared_solver_keeps_one_problem_of_an_edge_whose_other_end_is_elsewhere() -> None:
+    """As in a network of peers, where it would remember every round until its bytes are used up."""
+    shared, maps = SharedSolver(), [torch.eye(5, 2), torch.eye(6, 3)]
+    for round in range(50):
+        for edge, (d, e) in enumerate(((5, 2), (6, 3))):
+            maps[edge] = shared(normal(100 * round + edge, d, e), maps[edge])
+    assert len(shared._waiting) == len(shared._problems) == 2
+    assert shared._bytes == 3 * (5 * 2 + 6 * 3) * torch.eye(1).nbytes
+
+
 def test_the_shared_solver_does_not_mistake_one_problem_for_another() -> None:
     shared, previous = SharedSolver(), torch.eye(5, 2)
     m = normal(1, 5, 2)

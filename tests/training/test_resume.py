@@ -321,6 +321,7 @@ def with_b(**options: Any) -> dict[str, Any]:
         (with_b(dimension=4, scheduler=lambda o: StepLR(o, 2)), "its scheduler of agent 'b'"),
         (with_b(dimension=4, batch_size=4), "batch size of agent 'b'"),
         (with_b(dimension=4, data=samples(21, 0)), "training samples of agent 'b' is 20"),
+        (with_b(dimension=4, data=samples(20, 99)), "digest of the training data of agent 'b' is"),
         (
             {
                 **with_b(dimension=4, head=None, objective=lambda a, b: a.encode(b.inputs).sum()),

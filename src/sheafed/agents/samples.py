@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from sheafed.agents.collation import Collate, collate_rows, split_targets
 from sheafed.errors import DtypeError, ShapeError
 from sheafed.seeds import permutation
-from sheafed.tensor_tree import TensorTree, select_rows, tree_length
+from sheafed.tensor_tree import TensorTree, select_rows, tree_length, update_digest
 
 INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
@@ -68,6 +69,14 @@ class TensorSamples:
     def batch(self, indices: Tensor) -> Batch:
         targets = None if self.targets is None else as_labels(select_rows(self.targets, indices))
         return Batch(select_rows(self.inputs, indices), targets)
+
+    def digest(self) -> str:
+        """Return a digest of all inputs and targets, by which they are recognised."""
+        content = blake2b(digest_size=16)
+        update_digest(content, {"inputs": self.inputs})
+        if self.targets is not None:
+            update_digest(content, {"targets": self.targets})
+        return content.hexdigest()
 
 
 @dataclass(frozen=True)

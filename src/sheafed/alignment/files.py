@@ -128,8 +128,9 @@ def load(directory: str | Path) -> AlignmentContent:
             )
             for name in document.dims
         }
-    except (safetensors.SafetensorError, KeyError, InputError) as problem:
-        raise AlignmentFormatError(f"{directory} holds no usable alignment: {problem}") from problem
+    except (safetensors.SafetensorError, KeyError, InputError, TypeError) as problem:
+        reason = str(problem).partition("\n")[0]  # torch adds its stack to a size that is too large
+        raise AlignmentFormatError(f"{directory} holds no usable alignment: {reason}") from problem
     return AlignmentContent(
         sheaf,
         whitenings,

@@ -61,7 +61,13 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
         )
     try:
         tree = unflatten(safetensors.torch.load(content), document["tree"])
-    except (safetensors.SafetensorError, LookupError, ValueError, RuntimeError) as problem:
+    except (
+        safetensors.SafetensorError,
+        LookupError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+    ) as problem:
         raise CheckpointError(_foreign(path, problem)) from problem
     if not isinstance(tree, dict):
         raise CheckpointError(_foreign(path, f"it holds a {type(tree).__name__}, not a dict"))
@@ -123,7 +129,8 @@ def _read_document(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _foreign(path: Path, problem: object) -> str:
+    reason = str(problem).partition("\n")[0]  # torch adds its stack
     return (
-        f"{path} is no checkpoint of sheafed, or a damaged one ({problem}); give a file that "
+        f"{path} is no checkpoint of sheafed, or a damaged one ({reason:.500}); give a file that "
         "save_checkpoint wrote, resume from another checkpoint, or start anew"
     )

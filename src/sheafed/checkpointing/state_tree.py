@@ -63,7 +63,7 @@ def unflatten(tensors: Mapping[str, Tensor], skeleton: Json) -> Any:
             return tensors[name]
         case {"complex": str(name)} if name in tensors:
             return torch.view_as_complex(tensors[name])
-        case {"float": str(bits)}:
+        case {"float": str(bits)} if len(bits) == 16:
             return struct.unpack(">d", bytes.fromhex(bits))[0]
         case {"int": str(digits)}:
             return int(digits, 16)

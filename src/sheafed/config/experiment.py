@@ -36,6 +36,7 @@ from sheafed.options import (
     OneOf,
     Positive,
     Switch,
+    Width,
     reject_unknown_keys,
     tag_of,
 )
@@ -54,7 +55,6 @@ OBJECTIVES = (
 
 MOST_AGENTS, MOST_LAYERS = 10_000, 100
 """Of one config; more of them are taken for a mistake, as wider layers and more threads are."""
-Width = Annotated[int, Field(ge=1, le=2**20, strict=True)]
 LocalObjective = Annotated[ObjectiveOptions, OneOf(*OBJECTIVES)]
 
 

@@ -39,7 +39,7 @@ from sheafed.methods.prototypes import (
 )
 from sheafed.methods.tied_optimizer import TiedOptimizer
 from sheafed.methods.whitening import NoWhitening
-from sheafed.options import Count, NotNegative, options
+from sheafed.options import NotNegative, Width, options
 from sheafed.seeds import generator
 from sheafed.transport.message import Message
 
@@ -73,7 +73,7 @@ class ComFed:
 
     name: Literal["comfed"] = field(default="comfed", kw_only=True, repr=False)
     penalty: NotNegative = 0.1
-    projection: Count = 64
+    projection: Width = 64
     every: Literal["epoch", "round"] = "epoch"
     start: Literal["orthonormal", "xavier"] = "orthonormal"
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import EmptyInputError, InputError, ShapeError, UnknownAgentError
-from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tensors, tree_length
+from sheafed.tensor_tree import TensorTree, as_tensor_tree, select_rows, tree_length, update_digest
 
 Ids = Any
 """Names of events: strings or whole numbers, in a sequence, a NumPy array or a tensor."""
@@ -155,10 +155,7 @@ class PilotSet:
         for identifier in self.ids or ():
             content.update(f"{len(identifier)}:{identifier}".encode())
         if self.shared:
-            for path, tensor in sorted(tensors(self.inputs), key=lambda item: item[0]):
-                content.update(path.encode())  # empty if there is only one
-                flat = tensor.detach().cpu().contiguous().flatten()
-                content.update(flat.view(torch.uint8).numpy().data)
+            update_digest(content, self.inputs)
         return content.hexdigest()
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import OnlineProbe
+from sheafed.agents.samples import TensorSamples
 from sheafed.errors import InputError
 from sheafed.training.epochs import batches, steps_per_pass
 from sheafed.training.process_group import ProcessGroup
@@ -36,6 +37,8 @@ class AgentMetadata:
     device: str
     batch_size: int
     training_samples: int
+    training_digest: str | None
+    """Of training data that are in memory; None of others, which may change as they are read."""
     has_validation: bool
     learns: bool
     objective: str
@@ -57,6 +60,7 @@ class AgentMetadata:
 
 
 def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
+    train = agent.data.train
     return AgentMetadata(
         rank=rank,
         encoder=describe_module(agent.encoder),
@@ -68,7 +72,8 @@ def agent_metadata(agent: Agent, rank: int) -> AgentMetadata:
         hyperparameters=agent.hyperparameters,
         device=str(agent.device),
         batch_size=agent.batch_size,
-        training_samples=len(agent.data.train),
+        training_samples=len(train),
+        training_digest=train.digest() if isinstance(train, TensorSamples) else None,
         has_validation=agent.data.validation is not None,
         learns=agent.learns,
         objective=describe_objective(agent),

@@ -27,6 +27,7 @@ def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
         "optimiser": metadata.optimizer,
         "batch size": metadata.batch_size,
         "number of training samples": metadata.training_samples,
+        "digest of the training data": metadata.training_digest,
         "objective": metadata.objective,
         "scheduler": metadata.scheduler,
         **metadata.hyperparameters,
