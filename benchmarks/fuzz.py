@@ -7,7 +7,7 @@ The targets are the decoder of messages, the readers of checkpoints, alignments 
 command line. A case is a valid input with flipped bits, missing, repeated or spliced parts, other
 lengths and other values; the checksums and lengths of half of them are made right again. Each must
 be refused by the documented error, or accepted as a value that is written and read again the same.
-Another exception, 10 s of time or 1 GiB of memory are faults. Cases are numbered; a fault is
+Another exception, 60 s of time or 1 GiB of memory are faults. Cases are numbered; a fault is
 printed with its number, and its input is kept.
 """
 
@@ -31,7 +31,7 @@ SHARES = {
     "command-lines": 0.005,
 }
 """Of all cases: what is quick is tried more often."""
-SECONDS, MEMORY = 10.0, 1 << 30
+SECONDS, MEMORY = 60.0, 1 << 30
 REPORTED = 20
 
 

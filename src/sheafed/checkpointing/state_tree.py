@@ -48,29 +48,8 @@ def flatten(tree: object) -> tuple[dict[str, Tensor], Json]:
 
 
 def unflatten(tensors: Mapping[str, Tensor], skeleton: Json) -> Any:
-    """Put together what `flatten` took apart."""
-    match skeleton:
-        case None | bool() | int() | float() | str():
-            return skeleton
-        case list(items):
-            return [unflatten(tensors, item) for item in items]
-        case {"tuple": list(items)}:
-            return tuple(unflatten(tensors, item) for item in items)
-        case {"dict": list(items)} | {"OrderedDict": list(items)} | {"Counter": list(items)}:
-            (kind,) = skeleton
-            return MAPPINGS[kind](_unflatten_items(tensors, items))
-        case {"tensor": str(name)} if name in tensors:
-            return tensors[name]
-        case {"complex": str(name)} if name in tensors:
-            return torch.view_as_complex(tensors[name])
-        case {"float": str(bits)} if len(bits) == 16:
-            return struct.unpack(">d", bytes.fromhex(bits))[0]
-        case {"int": str(digits)}:
-            return int(digits, 16)
-    raise TreeError(
-        f"{skeleton!r:.200} is no part of a skeleton, or names none of the {len(tensors)} tensors; "
-        "pass both results of flatten unchanged"
-    )
+    """Put together what `flatten` took apart; raise `TreeError` unless it could have."""
+    return _unflatten(tensors, skeleton, 0)
 
 
 def moved(tree: Any, device: torch.device) -> Any:
@@ -132,12 +111,43 @@ def _flatten_tensor(value: Tensor, path: str, tensors: dict[str, Tensor]) -> Jso
     return {"complex" if value.is_complex() else "tensor": path}
 
 
-def _unflatten_items(tensors: Mapping[str, Tensor], items: list[Json]) -> dict[str | int, Any]:
+def _unflatten(tensors: Mapping[str, Tensor], skeleton: Json, depth: int) -> Any:
+    if depth > DEPTH:
+        raise TreeError(f"a skeleton is nested more than {DEPTH} levels deep; flatten writes none")
+    match skeleton:
+        case None | bool() | int() | float():
+            return skeleton
+        case str():
+            return _check_text(skeleton, "a part of the skeleton")
+        case list(items):
+            return [_unflatten(tensors, item, depth + 1) for item in items]
+        case {"tuple": list(items)}:
+            return tuple(_unflatten(tensors, item, depth + 1) for item in items)
+        case {"dict": list(items)} | {"OrderedDict": list(items)} | {"Counter": list(items)}:
+            (kind,) = skeleton
+            return MAPPINGS[kind](_unflatten_items(tensors, items, depth + 1))
+        case {"tensor": str(name)} if name in tensors:
+            return tensors[name]
+        case {"complex": str(name)} if name in tensors:
+            return torch.view_as_complex(tensors[name])
+        case {"float": str(bits)} if len(bits) == 16:
+            return struct.unpack(">d", bytes.fromhex(bits))[0]
+        case {"int": str(digits)}:
+            return int(digits, 16)
+    raise TreeError(
+        f"{skeleton!r:.200} is no part of a skeleton, or names none of the {len(tensors)} tensors; "
+        "pass both results of flatten unchanged"
+    )
+
+
+def _unflatten_items(
+    tensors: Mapping[str, Tensor], items: list[Json], depth: int
+) -> dict[str | int, Any]:
     restored: dict[str | int, Any] = {}
     for item in items:
         match item:
             case [str() | int() as key, node]:
-                restored[key] = unflatten(tensors, node)
+                restored[_check_key(key, "the skeleton")] = _unflatten(tensors, node, depth)
             case _:
                 raise TreeError(
                     f"{item!r:.200} is no [key, value] of a skeleton, where the key is a str or an "
