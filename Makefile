@@ -1,6 +1,7 @@
 # make demo  installs sheafed into .venv and runs the main job on embedded data
 # make test  installs the development tools as well, lints, and runs the tests
 # make docs  builds the documentation into out/site
+# make soak  runs agents under faults for two minutes; make fuzz  feeds readers a million damaged inputs
 # make lock  writes requirements.lock, versions and hashes for a deployment
 PYTHON ?= python3
 VENV   ?= .venv
@@ -12,7 +13,7 @@ SHELL  := bash
 # Only what is imported is compiled, and what is compiled is kept.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint pytest format docs lock install clean
+.PHONY: demo test lint pytest format docs lock soak fuzz install clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -61,6 +62,13 @@ lock:
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+SOAK ?= --minutes 2 --agents 4 --every 5 --longest 15 --sample-every 10
+soak: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/soak.py $(SOAK) --out out/soak-$$(date +%Y%m%d-%H%M%S)
+
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fuzz.py --cases 1000000
 
 clean:
 	rm -rf $(VENV) out
