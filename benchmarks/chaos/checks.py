@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from chaos import trends
@@ -12,8 +13,7 @@ from chaos.samples import Sample
 from sheafed.checkpointing.run_directory import METRICS, SUMMARY
 from sheafed.network.launcher import LOG
 
-LARGEST_DIFFERENCE = 0.02
-"""Of private and communication accuracy, from those of the undisturbed training."""
+LAST_EVALUATIONS = 10
 ACCURACIES = ("private_accuracy", "communication_accuracy")
 
 
@@ -74,13 +74,23 @@ def unfinished(out: Path, names: Sequence[str], rounds: int) -> list[str]:
     return problems
 
 
-def differences(calm: Mapping[str, Any], faulty: Mapping[str, Any]) -> list[str]:
+def late_means(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the accuracies, each the mean of the last evaluations: single ones vary by points."""
+    return {
+        key: fmean([r[key] for r in records if r.get(key) is not None][-LAST_EVALUATIONS:])
+        for key in ACCURACIES
+    }
+
+
+def differences(
+    calm: Mapping[str, float], faulty: Mapping[str, float], largest: float
+) -> list[str]:
     """Return which accuracies are further from those of the undisturbed training than allowed."""
     return [
         f"{key} {faulty[key]:.4f} is {100 * abs(faulty[key] - calm[key]):.2f} points from "
-        f"{calm[key]:.4f} undisturbed, at most {100 * LARGEST_DIFFERENCE:g} are allowed"
+        f"{calm[key]:.4f} undisturbed, at most {100 * largest:g} are allowed"
         for key in ACCURACIES
-        if abs(faulty[key] - calm[key]) > LARGEST_DIFFERENCE
+        if abs(faulty[key] - calm[key]) > largest
     ]
 
 

@@ -16,6 +16,8 @@ class Plan:
     longest: float
     pause: float
     sample_every: float
+    difference: float
+    """Of accuracies, from those of the undisturbed training, at most."""
 
     @property
     def names(self) -> list[str]:

@@ -125,7 +125,12 @@ class Soak:
     def _report(self, epochs: int, calm: list[dict[str, Any]]) -> dict[str, Any]:
         found, faulty = samples.read(self.out / SAMPLES), gather(self.agents)
         slopes = {trend.name: slope(found, trend) for trend in TRENDS}
-        draw(self.out / FIGURE, found, self.faults, calm, mean_records(self.agents, self.names))
+        records = mean_records(self.agents, self.names)
+        accuracies = {
+            "undisturbed": checks.late_means(calm),
+            "under_faults": checks.late_means(records),
+        }
+        draw(self.out / FIGURE, found, self.faults, calm, records)
         problems = [
             *self.problems,
             *checks.unfinished(self.agents, self.names, epochs * ROUNDS_PER_EPOCH),
@@ -133,7 +138,7 @@ class Soak:
             *checks.unordered(self.agents, self.names, self.kept),
             *checks.went_back(found, self.kept),
             *checks.unevaluated(faulty, self.edges),
-            *checks.differences(calm[-1], faulty),
+            *checks.differences(*accuracies.values(), self.plan.difference),
             *checks.growth(slopes),
         ]
         return {
@@ -143,8 +148,7 @@ class Soak:
             "missed_rounds": {
                 name: known["missed_rounds"] for name, known in faulty["agents"].items()
             },
-            "undisturbed": {key: calm[-1][key] for key in checks.ACCURACIES},
-            "under_faults": {key: faulty[key] for key in checks.ACCURACIES},
+            **accuracies,
             "growth_per_hour": slopes,
             "allowed_growth_per_hour": {trend.name: trend.most_per_hour for trend in TRENDS},
             "problems": problems,

@@ -107,13 +107,24 @@ def test_lost_and_unordered_records_are_found(tmp_path: Path) -> None:
     assert len(checks.went_back(samples, [early, late])) == 1
 
 
+def test_accuracies_are_compared_over_the_last_evaluations() -> None:
+    calm, faulty = (
+        [dict.fromkeys(checks.ACCURACIES, value) for value in values]
+        for values in ([0.1] + [0.9, 0.94] * 5, [0.5] + [0.95, 0.9] * 5)
+    )
+    means = checks.late_means(calm), checks.late_means(faulty)
+    assert means[0]["private_accuracy"] == pytest.approx(0.92)
+    assert checks.differences(*means, 0.02) == []
+    assert len(checks.differences(*means, 0.004)) == 2
+
+
 def test_a_short_soak(tmp_path: Path) -> None:
     """Two agents, real processes on machines of their own, for 18 s."""
     if (missing := missing_tools()) and not os.environ.get("CI"):
         pytest.skip(f"needs Linux with {', '.join(missing)}")
     command = [sys.executable, str(BENCHMARKS / "soak.py"), "--minutes", "0.3", "--agents", "2"]
     command += ["--every", "2", "--longest", "4", "--pause", "0.05", "--sample-every", "5"]
-    command += ["--seed", "8"]
+    command += ["--seed", "8", "--difference", "0.1"]  # so early, accuracies still jump
     ended = subprocess.run(
         [*command, "--out", str(tmp_path / "soak")],
         capture_output=True,

@@ -244,3 +244,9 @@ def test_projection_dimensions_must_agree() -> None:
 def test_options_are_checked(options: dict) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         ComFed(**options)
+
+
+def test_a_projection_has_the_bound_of_a_layer() -> None:
+    assert ComFed(projection=2**20).projection == 2**20
+    with pytest.raises(InputError, match="projection must be at most 1048576, got 1048577"):
+        ComFed(projection=2**20 + 1)

@@ -320,6 +320,11 @@ def test_other_data_cannot_train_on_but_be_used(runs: Runs, tmp_path: Path) -> N
     loaded = sheafed.load(tmp_path, slower, pilots=pilots())
     with pytest.raises(InputError, match=r"optimiser's lr of agent 'ada' is 0\.1 and was 0\.2"):
         loaded.train(epochs=1)
+    others = [simple_agent(n, 3, optimizer=lambda p: SGD(p, 0.2)) for n in ("ada", "bob")]
+    others[1].data = simple_agent("bob", 3, seed=5).data
+    loaded = sheafed.load(tmp_path, others, pilots=pilots())
+    with pytest.raises(InputError, match="the digest of the training data of agent 'bob' is"):
+        loaded.train(epochs=1)
 
 
 def test_a_loaded_network_takes_newcomers_and_is_saved(run: Path, tmp_path: Path) -> None:
