@@ -93,14 +93,15 @@ class Supervisor:
     def sample(self) -> None:
         statuses, found = self._launcher.statuses(), []
         for name in self._names:
-            process = self._launcher.processes[name]
+            process, known = self._launcher.processes[name], statuses.get(name)
             if process.poll() is None:
                 number, age = self._life(name, process.pid)
                 found.append(
                     samples.take(
                         *(self.now, name, number, age, process.pid),
                         self._machines.disk(name),
-                        statuses.get(name, Status(name)),
+                        # Not that of an earlier process, which may be of a round before its end.
+                        known if known is not None and known.pid == process.pid else Status(name),
                     )
                 )
         samples.append(self._out / SAMPLES, [sample for sample in found if sample is not None])
