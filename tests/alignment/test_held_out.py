@@ -6,7 +6,16 @@ import torch
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from sheafed.alignment.held_out import deviation, first_of, folds, mean, ranks, residual
+from sheafed.alignment.held_out import (
+    deviation,
+    first_of,
+    folds,
+    mean,
+    nearest_others,
+    neighbour_ranks,
+    ranks,
+    residual,
+)
 from sheafed.errors import EmptyInputError
 
 
@@ -43,6 +52,28 @@ def test_ranks_by_sorting_cosines():
     expected = 1 + np.array([list(row).index(k) for k, row in enumerate(order)])
     assert 0.2 < (expected == 1).mean() < 0.9
     assert ranks(*map(torch.as_tensor, (read, own))).tolist() == expected.tolist()
+
+
+def test_neighbour_ranks_by_sorting_an_index_for_each_query():
+    rng = np.random.default_rng(1)
+    own = rng.standard_normal((40, 6)) + 1
+    read = own + 0.3 * rng.standard_normal((40, 6))
+    expected = []
+    for k, query in enumerate(own):
+        others = [j for j in range(40) if j != k]
+        native = max(others, key=lambda j: cosine_similarity([query], own[[j]]).item())
+        index = sorted(others, key=lambda j: -cosine_similarity([query], read[[j]]).item())
+        expected.append(1 + index.index(native))
+    assert 0.1 < np.mean(np.array(expected) == 1) < 0.9
+    y, m = map(torch.as_tensor, (own, read))
+    assert neighbour_ranks(m, y, nearest_others(y)).tolist() == expected
+    assert neighbour_ranks(3 * y, y, nearest_others(y)).tolist() == [1] * 40
+
+
+def test_an_index_of_equal_latents_finds_neighbours_by_chance():
+    own = torch.as_tensor(np.random.default_rng(0).standard_normal((5, 3)))
+    found = neighbour_ranks(torch.ones_like(own), own, nearest_others(own))
+    assert found.tolist() == [2.5] * 5  # of four others
 
 
 def test_a_constant_answer_finds_nothing():

@@ -50,7 +50,7 @@ def test_a_fold_is_forgotten_before_the_next_but_one(monkeypatch):
     assert max(alive) == 4
 
 
-@pytest.mark.parametrize("goal", ["read", "match"])
+@pytest.mark.parametrize("goal", ["read", "match", "search"])
 def test_both_directions_of_an_edge_are_those_of_each_alone(goal):
     latents = dict(zip("abc", views(), strict=True))
     alignment = sheafed.align(latents, goal=goal)

@@ -15,6 +15,7 @@ FIT = PairFit(
     top1=0.5,
     reciprocal_rank=0.6,
     first_of_ten=0.9,
+    neighbour_reciprocal_rank=0.3,
     fold_size=20,
 )
 
@@ -32,4 +33,4 @@ def test_fewer_than_ten_to_search_decide_nothing():
 
 
 def test_the_quality_is_that_of_the_goal():
-    assert (FIT.quality("read"), FIT.quality("match")) == (0.9, 0.6)
+    assert [FIT.quality(goal) for goal in ("read", "match", "search")] == [0.9, 0.6, 0.3]

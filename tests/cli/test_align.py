@@ -103,7 +103,7 @@ def test_undetermined_maps_are_warned_of(files, run):
     assert "warning: 4 pilots leave 1 of 1 maps undetermined" in complaint
 
 
-@pytest.mark.parametrize("goal", ["read", "match"])
+@pytest.mark.parametrize("goal", ["read", "match", "search"])
 def test_the_gate_names_the_pairs_below_it_and_writes_nothing(files, run, goal):
     rng = np.random.default_rng(1)
     np.save(files / "odd.npy", rng.standard_normal((50, 4)))

@@ -22,7 +22,7 @@ from sheafed.linalg.checks import check_finite
 from sheafed.linalg.whitening import Whitening
 from sheafed.sheaf.network_sheaf import NetworkSheaf
 
-VERSION = 4
+VERSION = 5
 DOCUMENT, TENSORS = "alignment.json", "alignment.safetensors"
 
 

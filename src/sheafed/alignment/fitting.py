@@ -72,10 +72,11 @@ def align(
         private: with `whitening="private"`, each agent's latents `(n, d)` of its own data.
         maps: the kind of map: `"procrustes"` (an isometry of white latents), `"ridge"`, `"affine"`
             (least squares), `"low-rank"` or `"canonical"`. With `"auto"` held-out pilots choose
-            for each direction of each edge; an isometry unless another kind is clearly better.
+            for each direction of each edge; rescaled ridge unless another kind is clearly better.
         goal: what maps are chosen for. `"read"`: the receiver's head reads the latents, so their
             error counts, in units of the receiver's deviation of each coordinate. `"match"`: the
-            receiver looks for the nearest of its own latents by the cosine.
+            receiver looks for the nearest of its own latents by the cosine. `"search"`: mapped
+            latents are an index, which the receiver's own latents search by the cosine.
         joint: let maps through the common space of all agents compete, fitted to all pilots that
             each agent has; `maps="joint"` takes no others. Pairs without common pilots stay, with
             such a map, of the options that do best elsewhere; nothing judges it.

@@ -20,7 +20,7 @@ FEWEST_PILOTS = 4
 class HeldOut:
     """What folds of held-out pilots say about a map, fold by fold.
 
-    A pilot is searched by the cosine among the receiver's own latents of its fold.
+    A pilot is searched by the cosine of centred latents among the receiver's own of its fold.
     """
 
     residuals: tuple[float, ...]
@@ -34,6 +34,9 @@ class HeldOut:
     """The same in the receiver's standard units, as a head sees latents that it standardises."""
     first_of_ten: tuple[float, ...]
     """How often the right pilot is the nearest of ten: it and nine random ones."""
+    neighbour_reciprocal_ranks: tuple[float, ...]
+    """The mean of 1 / rank of a query's nearest neighbour in an index of mapped latents
+    (`neighbour_ranks`)."""
 
 
 def folds(pilots: int, groups: Tensor | None = None) -> list[Tensor]:
@@ -87,6 +90,42 @@ def ranks(read: Tensor, own: Tensor) -> Tensor:
     cosines = a @ b.mT
     right = cosines.diagonal()[:, None]
     return (cosines > right).sum(1) + ((cosines == right).sum(1) + 1) / 2
+
+
+def nearest_others(own: Tensor) -> Tensor:
+    r"""Return for each row the nearest other one, $j^*(i) = \arg\max_{j \ne i} \cos(y_i, y_j)$.
+
+    >>> nearest_others(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]))
+    tensor([1, 0, 1])
+
+    Args:
+        own: $y$, `(n, d)`, two rows or more, compared as they are.
+    """
+    y = torch.nn.functional.normalize(own, dim=-1, eps=1e-300)
+    return (y @ y.mT).fill_diagonal_(-torch.inf).argmax(1)
+
+
+def neighbour_ranks(read: Tensor, own: Tensor, nearest: Tensor) -> Tensor:
+    r"""Return how early a mapped index has the nearest neighbour of native queries, ranks `(n,)`.
+
+    Query i is answered by $j^*(i)$, its nearest other row. The rank, from 1, is that of
+    $\cos(y_i, m_{j^*(i)})$ among all $\cos(y_i, m_j)$ with $j \ne i$: what is searched for is not
+    in the index itself. Latents are compared as they are, not centred, as an index does.
+
+    >>> own = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> neighbour_ranks(own[[0, 2, 1]], own, nearest_others(own))
+    tensor([2., 2., 1.])
+
+    Args:
+        read: $m$, `(n, d)`, the index: a sender's latents as the map carries them.
+        own: $y$, `(n, d)`, the queries: the receiver's latents of the same rows. Equal cosines
+            share their ranks.
+        nearest: $j^*$, `(n,)`.
+    """
+    m, y = (torch.nn.functional.normalize(z, dim=-1, eps=1e-300) for z in (read, own))
+    found = (y @ m.mT).fill_diagonal_(-torch.inf)
+    right = found.gather(1, nearest[:, None])
+    return (found > right).sum(1) + ((found == right).sum(1) + 1) / 2
 
 
 def first_of(number: int, found: Tensor) -> float:

@@ -29,6 +29,8 @@ Maps = KindName | Auto
 
 SHRINKAGES = (0.0, 0.1, 0.5, 0.9, 1.0)
 POWERS = (0.5, 1.0)
+# Of rescaled ridge: chosen on one draw of texts and one of images, apart from reported ones.
+SEARCHING_POWER = 0.5
 SHARES_OF_RANK = (0.125, 0.25, 0.5)
 TINY = torch.finfo(torch.float64).tiny
 
@@ -37,7 +39,6 @@ class Kind(ABC):
     """A kind of map with its options."""
 
     name: ClassVar[KindName]
-    preferred: ClassVar[bool] = False
 
     def fit(self, x: Array, y: Array, goal: Goal = "read") -> AffineMap:
         """Fit a map from a sender's latents `(K, d_x)` of pilots to a receiver's `(K, d_y)`.
@@ -57,6 +58,10 @@ class Kind(ABC):
     def settled(self, pilots: SharedPilots) -> Self:
         """Return the options with what the pilots themselves decide, such as a penalty."""
         return self
+
+    def preferred_for(self, goal: Goal) -> bool:
+        """Whether it is taken where another candidate is not clearly better."""
+        return False
 
     @abstractmethod
     def solve(self, pilots: SharedPilots) -> SupportMap:
@@ -107,8 +112,7 @@ class CanonicalMap(Kind):
 
     def __post_init__(self) -> None:
         check_shrinkage(self.shrinkage)
-        if self.power != "auto":
-            check_fraction("power", self.power)
+        _check_power(self.power)
 
     def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
         amounts = SHRINKAGES if self.shrinkage == "auto" else (self.shrinkage,)
@@ -146,21 +150,37 @@ class RidgeMap(Kind):
 
 @dataclass(frozen=True)
 class RescaledRidgeMap(Kind):
-    """Ridge regression, then every principal direction of the receiver gets back its variance.
+    r"""Ridge regression, then every principal direction of the receiver gets variance back.
+
+    With the deviations $\sigma_k$ of the receiver's pilots along their principal directions, and
+    $\hat\sigma_k$ of what ridge regression predicts for the same pilots, direction k is multiplied
+    by $(\sigma_k / \hat\sigma_k)^p$. Power 1 gives all variance back, power 0 is ridge regression.
 
     Ridge alone draws latents towards their mean, most where they are hard to predict. A head or a
-    cosine compares directions with each other, and reads better what has the spread it knows.
+    cosine compares directions with each other, and reads better what has the spread it knows. In
+    an index of mapped latents full variance is too much: directions that are hard to predict
+    carry mostly noise there (measured in docs/results.md).
 
     Args:
         penalty: as for `RidgeMap`.
+        power: $p$, from 0 to 1; `"auto"` compares 1/2, preferred to search, and 1, preferred
+            else.
     """
 
     penalty: float | Auto = "auto"
+    power: float | Auto = "auto"
     name: ClassVar[KindName] = "rescaled-ridge"
-    preferred: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_penalty(self.penalty)
+        _check_power(self.power)
+
+    def preferred_for(self, goal: Goal) -> bool:
+        return self.power == (SEARCHING_POWER if goal == "search" else 1.0)
+
+    def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
+        powers = (SEARCHING_POWER, 1.0) if self.power == "auto" else (self.power,)
+        return [replace(self, power=power) for power in powers]
 
     def settled(self, pilots: SharedPilots) -> Self:
         return replace(self, penalty=_penalty(self.penalty, pilots))
@@ -170,6 +190,7 @@ class RescaledRidgeMap(Kind):
         predicted = (pilots.sender.squares @ weights.square()).sqrt()
         own = pilots.receiver.squares.sqrt()
         gains = torch.where(predicted > 0, own / predicted.clamp_min(TINY), 0.0)
+        gains = gains ** decided("power", self.power)
         return SupportMap(pilots.sender.support, (weights * gains,), pilots.receiver.support)
 
 
@@ -262,6 +283,11 @@ def check_shrinkage(shrinkage: Shrinkage) -> None:
             raise InputError(f"shrinkage must be 'auto' or a number in [0, 1], got {shrinkage!r}")
     else:
         check_fraction("shrinkage", shrinkage)
+
+
+def _check_power(power: float | Auto) -> None:
+    if power != "auto":
+        check_fraction("power", power)
 
 
 def _check_penalty(penalty: float | Auto) -> None:

@@ -171,5 +171,6 @@ def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:
         top1=mean(found.top1) if judged else None,
         reciprocal_rank=mean(found.reciprocal_ranks) if judged else None,
         first_of_ten=mean(found.first_of_ten) if judged else None,
+        neighbour_reciprocal_rank=mean(found.neighbour_reciprocal_ranks) if judged else None,
         fold_size=pilots // len(found.residuals) if judged else 0,
     )

@@ -69,15 +69,25 @@ class PairFit:
     first_of_ten: float | None
     """How often the right pilot is the nearest of ten, the others being random: whatever the number
     of pilots, 1 is certain and 0.1 is chance."""
+    neighbour_reciprocal_rank: float | None
+    """The mean of 1 / rank of a query's nearest neighbour in an index of mapped latents. Queries
+    are the pilots of a fold in the receiver's own latents, the index has the others of the fold."""
     fold_size: int
     """How many pilots are searched: the fewer, the easier."""
 
     def quality(self, goal: Goal) -> float | None:
-        """Return a number from 0 to 1: to read `first_of_ten`, to match the reciprocal rank.
+        """Return a number from 0 to 1; None if no common pilots could judge the map.
 
-        None if no common pilots could judge the map.
+        To read `first_of_ten`, to match the reciprocal rank of the right pilot, to search that of
+        the nearest neighbour.
         """
-        return self.first_of_ten if goal == "read" else self.reciprocal_rank
+        match goal:
+            case "read":
+                return self.first_of_ten
+            case "match":
+                return self.reciprocal_rank
+            case "search":
+                return self.neighbour_reciprocal_rank
 
     @property
     def verdict(self) -> Verdict:

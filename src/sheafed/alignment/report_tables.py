@@ -16,13 +16,15 @@ SHOWN_CYCLES = 10
 def pairs_table(report: AlignmentReport) -> Table:
     sizes = sorted({pair.fold_size for pair in report.pairs if pair.fold_size})
     among = " to ".join(dict.fromkeys(map(str, (sizes[0], sizes[-1])))) if sizes else "none"
+    searching = report.goal == "search"  # a column of its own would leave no room for names
     table = _table(
         f"Maps on held-out pilots (top-1 and rank: among {among}), for goal {report.goal}",
         ("from", "to", "map"),
-        ("residual", "top-1", "1/rank", "of ten", "verdict"),
+        ("residual", "top-1", "search" if searching else "1/rank", "of ten", "verdict"),
     )
     for pair in report.pairs:
-        figures = (pair.residual, pair.top1, pair.reciprocal_rank, pair.first_of_ten)
+        rank = pair.neighbour_reciprocal_rank if searching else pair.reciprocal_rank
+        figures = (pair.residual, pair.top1, rank, pair.first_of_ten)
         table.add_row(
             pair.sender,
             pair.receiver,

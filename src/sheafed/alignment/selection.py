@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar, get_args
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Generic, Literal, Protocol, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from sheafed.alignment.held_out import (
     first_of,
     folds,
     mean,
+    nearest_others,
+    neighbour_ranks,
     ranks,
     residual,
 )
@@ -32,18 +35,21 @@ from sheafed.errors import InputError, ShapeError, SingularCovarianceError
 from sheafed.linalg.support import Support, support
 from sheafed.linalg.whitening import check_variance
 
-Goal = Literal["read", "match"]
+Goal = Literal["read", "match", "search"]
 
 # Losses that differ by less are rounding of the latents.
 TIE = 1e-6
 TEN = 10
+# Standard errors by which another kind must be better than the preferred one.
+CLEARLY = 2
 
 
 class Candidate(Protocol):
     """A kind of map with its options (`sheafed.alignment.kinds`)."""
 
-    preferred: ClassVar[bool]
-    """Whether it is taken where another is not clearly better."""
+    def preferred_for(self, goal: Goal) -> bool:
+        """Whether it is taken where another is not clearly better."""
+        ...
 
     def candidates(self, pilots: SharedPilots) -> Sequence[Self]:
         """Return the options to compare on held-out pilots."""
@@ -69,6 +75,11 @@ class Fold:
     x: Tensor
     y: Tensor
     _carried: dict[tuple[int, ...], tuple[object, Tensor]] = field(default_factory=dict)
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """The number of the nearest other pilot of each, by the receiver's latents, `(n,)`."""
+        return nearest_others(self.y.double())
 
     def read(self, found: SupportMap) -> Tensor:
         """Return the sender's latents of the held-out pilots as a map carries them."""
@@ -100,6 +111,17 @@ class Choice(Generic[KindT]):
 
 def choose_for(kinds: Sequence[KindT], x: Array, y: Array, goal: Goal) -> Choice[KindT]:
     """Choose and fit one map from a sender's latents of pilots to a receiver's."""
+    return choose_each(kinds, x, y, [goal])[goal]
+
+
+def choose_each(
+    kinds: Sequence[KindT], x: Array, y: Array, goals: Iterable[Goal]
+) -> dict[Goal, Choice[KindT]]:
+    """Choose and fit a map for each goal: the candidate of least loss on held-out pilots.
+
+    Candidates are judged once, whatever the number of goals.
+    """
+    goals = [check_goal(goal) for goal in goals]
     given = as_pilots("the sender's latents", x), as_pilots("the receiver's latents", y)
     if len(given[0]) != len(given[1]):
         raise ShapeError(
@@ -111,7 +133,10 @@ def choose_for(kinds: Sequence[KindT], x: Array, y: Array, goal: Goal) -> Choice
         PilotLatents(x, varying_support("sender", x)),
         PilotLatents(y, varying_support("receiver", y)),
     )
-    return choose(kinds, whole, _folds(x, y), goal)
+    options = [option for kind in kinds for option in kind.candidates(whole)]
+    judged = judge(options, whole, _folds(x, y))
+    best = {goal: best_option(options, judged, goal) for goal in goals}
+    return {goal: settle(options[b], whole, judged[b]) for goal, b in best.items()}
 
 
 def _folds(x: Tensor, y: Tensor) -> Iterator[Fold]:
@@ -147,17 +172,6 @@ def check_goal(goal: Goal) -> Goal:
     return goal
 
 
-def choose(
-    kinds: Sequence[KindT], whole: SharedPilots, parts: Iterable[Fold], goal: Goal
-) -> Choice[KindT]:
-    """Return the candidate with the least loss on held-out pilots, fitted to all of them."""
-    check_goal(goal)
-    options = [option for kind in kinds for option in kind.candidates(whole)]
-    judged = judge(options, whole, parts)
-    best = best_option(options, judged, goal)
-    return settle(options[best], whole, judged[best])
-
-
 def judge(
     options: Sequence[Candidate], whole: SharedPilots, parts: Iterable[Fold]
 ) -> list[HeldOut]:
@@ -165,19 +179,21 @@ def judge(
     spread = whole.receiver.support.spread
     judged = [[_figures(option, part, spread) for option in options] for part in parts]
     if not judged:
-        return [HeldOut(*[()] * 5) for _ in options]
+        return [HeldOut(*[()] * len(fields(HeldOut))) for _ in options]
     return [HeldOut(*zip(*figures, strict=True)) for figures in zip(*judged, strict=True)]
 
 
 def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: Goal) -> int:
     """Return the number of the candidate with the least loss.
 
-    The loss is one minus the reciprocal rank of the right pilot. To read it is the mean of that
-    by the cosine and by the cosine in standard units. The square error would be no guide: its
+    The loss is one minus a mean reciprocal rank. To match, that of the right pilot; to read, the
+    mean of that by the cosine and by the cosine in standard units; to search, that of a query's
+    nearest neighbour in an index of mapped latents. The square error would be no guide: its
     minimum draws latents towards their mean, where heads confuse classes.
 
-    A preferred kind is taken unless another is better by more than the standard error of the
-    difference over the folds; where both find all pilots, the residual decides.
+    A preferred candidate is taken unless another is better by more than two standard errors of the
+    difference over the folds, since the least of many losses is partly luck; where both find all
+    pilots, the residual decides.
     """
     losses = [losses_of(held_out, goal) for held_out in judged]
 
@@ -186,11 +202,11 @@ def best_option(options: Sequence[Candidate], judged: Sequence[HeldOut], goal: G
         return mean(losses[number]), mean(judged[number].residuals)
 
     best = min(range(len(options)), key=loss)
-    preferred = [number for number, option in enumerate(options) if option.preferred]
+    preferred = [number for number, option in enumerate(options) if option.preferred_for(goal)]
     if preferred:
         first = min(preferred, key=loss)
         behind = tuple(a - b for a, b in zip(losses[first], losses[best], strict=True))
-        if TIE < mean(behind) <= deviation(behind) / math.sqrt(len(behind)):
+        if TIE < mean(behind) <= CLEARLY * deviation(behind) / math.sqrt(len(behind)):
             best = first
     return best
 
@@ -203,7 +219,7 @@ def settle(option: KindT, whole: SharedPilots, held_out: HeldOut) -> Choice[Kind
 
 def _figures(
     option: Candidate, part: Fold, spread: Tensor
-) -> tuple[float, float, float, float, float]:
+) -> tuple[float, float, float, float, float, float]:
     """Return what one fold says about a candidate, as `HeldOut` has it."""
     units = standard_units(spread)
     y, centre = part.y.double(), part.fitted.receiver.support.mean
@@ -216,10 +232,13 @@ def _figures(
         float((1 / found).mean()),
         float((1 / standard).mean()),
         first_of(TEN, found),
+        float((1 / neighbour_ranks(read, y, part.nearest)).mean()),
     )
 
 
 def losses_of(held_out: HeldOut, goal: Goal) -> tuple[float, ...]:
+    if goal == "search":
+        return tuple(1 - rank for rank in held_out.neighbour_reciprocal_ranks)
     found = zip(held_out.reciprocal_ranks, held_out.standard_reciprocal_ranks, strict=True)
     if goal == "match":
         return tuple(1 - rank for rank, _ in found)

@@ -60,7 +60,11 @@ def align(
         ),
     ] = "auto",
     goal: Annotated[
-        str, typer.Option(help="what maps are chosen for: read (by heads) or match (by the cosine)")
+        str,
+        typer.Option(
+            help="what maps are chosen for: read (by heads), match (with the receiver's own "
+            "latents, by the cosine) or search (an index of mapped latents)"
+        ),
     ] = "read",
     joint: Annotated[
         bool,
@@ -70,8 +74,8 @@ def align(
         float | None,
         typer.Option(
             help="fail, and write nothing, if the held-out quality of a pair (read: how often the "
-            "right pilot is the nearest of ten; match: mean reciprocal rank) is below this number "
-            "in [0, 1]"
+            "right pilot is the nearest of ten; match: mean reciprocal rank of the right pilot; "
+            "search: that of a query's nearest neighbour) is below this number in [0, 1]"
         ),
     ] = None,
 ) -> None:
