@@ -13,20 +13,31 @@ INSIDE = "SHEAFED_CHAOS_INSIDE"
 TOOLS = ("unshare", "ip", "mount", "cc")
 
 
-def missing_tools() -> list[str]:
-    """Return the programs that machines need and this system does not have."""
-    return [tool for tool in TOOLS if shutil.which(tool) is None]
+def why_impossible() -> str | None:
+    """Return why this system cannot make namespaces with machines in them; None if it can."""
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"needs Linux with {', '.join(missing)}"
+    tried = subprocess.run(
+        [*_unshare(), "ip", "link", "add", "br0", "type", "bridge"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"cannot make namespaces: {tried.stderr.strip()}" if tried.returncode else None
 
 
 def enter_namespaces() -> None:
     """Run this program again in namespaces of its own, unless it is there; exit with its code."""
     if os.environ.get(INSIDE):
         return
-    if missing := missing_tools():
-        raise SystemExit(f"needs Linux with {', '.join(missing)}")
-    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    command += [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    if reason := why_impossible():
+        raise SystemExit(reason)
     # The shell is the first process there, and so the one that ends those that lost their parent.
-    command += ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv]
+    command = [*_unshare(), "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *sys.argv]
     code = subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
     raise SystemExit(code)
+
+
+def _unshare() -> list[str]:
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    return command if os.geteuid() == 0 else [*command, "--user", "--map-root-user"]

@@ -31,6 +31,8 @@ def test_a_neighbour_that_is_expected_counts_as_present_for_some_time() -> None:
     assert presence.names == {"a"}
     assert presence.appear("a", "1")
     assert presence.disappear("a", "1")
+    assert presence.names == {"a"}, "both ends open their links anew: it may come and go once more"
+    presence.expect("a", 0.0)
     assert presence.names == set()
     presence.expect("c", 0.0)
     assert presence.names == set()

@@ -50,7 +50,6 @@ class Presence:
             if len(found) < MAX_INSTANCES and instance not in found:
                 found.add(instance)
                 self._appearances[neighbour] += 1
-            self._expected.pop(neighbour, None)
             return absent
 
     def disappear(self, neighbour: str, instance: str) -> bool:
@@ -62,7 +61,11 @@ class Presence:
             return before and not found
 
     def expect(self, neighbours: Iterable[str], seconds: float) -> None:
-        """Let neighbours count as present until they appear, for some seconds at most."""
+        """Let neighbours count as present for some seconds.
+
+        Also if they appear in between: where both ends open their links anew, they may be gone once
+        more before they stay.
+        """
         with self._lock:
             self._expected |= dict.fromkeys(neighbours, time.monotonic() + seconds)
 
