@@ -20,6 +20,7 @@ import torch
 from sheafed.bench.networks import small_agents
 from sheafed.methods import ConsensusDistillation, NonCooperative, SheafFRL
 from sheafed.training.allocator import keep_freed_memory
+from sheafed.training.garbage import existing_objects_kept
 from sheafed.training.single_round import group_agents, run_round
 from sheafed.training.summary import peak_memory
 from sheafed.transport import Barrier
@@ -27,7 +28,7 @@ from sheafed.transport import Barrier
 METHODS = {
     "non-cooperative": NonCooperative,
     "sheaf-frl": SheafFRL,
-    "consensus-distillation": ConsensusDistillation,
+    "consensus-distillation": lambda: ConsensusDistillation(confidence=0.05),
 }
 DEGREE = 4
 
@@ -44,13 +45,14 @@ def measure(count, method, rounds, compare):
     nodes = networks["together"].nodes
     groupings = {"together": group_agents(nodes, networks["together"].pilots)}
     cpu, clock = ({way: [] for way in ways} for _ in range(2))
-    for k in range(rounds + 1):
-        for way, network in networks.items():
-            start = time.process_time(), time.perf_counter()
-            run_round(network.nodes, Barrier(network.transport), k, groupings.get(way))
-            if k:  # the first one warms up
-                cpu[way].append(time.process_time() - start[0])
-                clock[way].append(time.perf_counter() - start[1])
+    with existing_objects_kept(count):
+        for k in range(rounds + 1):
+            for way, network in networks.items():
+                start = time.process_time(), time.perf_counter()
+                run_round(network.nodes, Barrier(network.transport), k, groupings.get(way))
+                if k:  # the first one warms up
+                    cpu[way].append(time.process_time() - start[0])
+                    clock[way].append(time.perf_counter() - start[1])
     found = {
         "agents": count,
         "method": method,

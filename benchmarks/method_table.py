@@ -63,6 +63,7 @@ CONSENSUS, READING_HEADS = "consensus distillation", "trained alone, reading hea
 ABLATION = {
     "consensus by the own head": "consensus_head=false",
     "consensus, no reading head": "reading_head=false",
+    "consensus, one reading head for all senders": "sender_offsets=false",
     "consensus, plain mean": "sharpness=0.0",
     "consensus, not calibrated": "calibrate=false",
     "consensus, confidence 0": "confidence=0.0",

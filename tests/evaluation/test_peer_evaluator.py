@@ -28,7 +28,7 @@ def directly(network: Network, split: Split) -> dict[tuple[str, str], float]:
             samples = other.agent.data.test if split == "test" else other.agent.data.validation
             latents, targets = other.agent.encode_samples(samples)
             read = node.interpret(other.transmit(latents, name), sender)
-            head = node.agent.head if node.reading_head is None else node.reading_head
+            head = node.reading_head.of(sender) if node.reading_head else node.agent.head
             with node.agent.inference():
                 classes = head(read).argmax(-1)
             found[sender, name] = float((classes == targets).double().mean())

@@ -2,19 +2,20 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
 from torch import Tensor, nn
 
 from sheafed import Agent, ConsensusDistillation, NonCooperative
 from sheafed.agents.objectives import UNLABELLED, Augmentation, PseudoLabels, cross_entropy
 from sheafed.agents.samples import Batch
-from sheafed.methods.consensus_distillation import ConsensusDistillationNode
-from sheafed.methods.consensus_head import MeanHead
+from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
+from sheafed.methods.own_offset import fit_offset
+from sheafed.methods.predictions import as_bytes
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
+from sheafed.transport import Barrier, LocalTransport
 from tests.helpers.baselines import PAIR, Training, noisy, quiet, receive_one
-from tests.helpers.small_federations import agent, pilots, same_weights, samples
+from tests.helpers.small_federations import CLASSES, agent, pilots, same_weights, samples
 
 SIZES = {"a": 5, "b": 4}
 M = len(pilots())
@@ -58,12 +59,17 @@ def test_what_neighbours_hear_is_of_the_own_head() -> None:
     with torch.no_grad(), node.agent.inference():
         latents = node.agent.encoder(pilots())
         own, second = node.agent.head(latents), node.consensus_head(latents)
-    torch.testing.assert_close(node.predict_pilots(2), torch.softmax(own, dim=-1).half())
+    torch.testing.assert_close(node.predict_pilots(2), as_bytes(torch.softmax(own, dim=-1)))
     assert not torch.allclose(own, second, atol=1e-3)
-    # When maps are fitted they hear of both.
-    mean = (torch.softmax(own, dim=-1) + torch.softmax(second, dim=-1)) / 2
+    # When maps are fitted it is of the consensus head, for the classes of own data.
+    train = node.agent.data.train
+    with torch.no_grad(), node.agent.inference():
+        scores = node.consensus_head(node.agent.encoder(train.inputs))
+    offset = fit_offset(scores, nn.functional.one_hot(train.targets, CLASSES))
+    expected = torch.softmax(second + offset.float(), dim=-1)
     beside = node.beside_latents(node.pilot_latents())
-    torch.testing.assert_close(beside["b"]["probabilities"], mean.half(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(beside["b"]["probabilities"], as_bytes(expected), atol=1, rtol=0)
+    assert not torch.allclose(expected, torch.softmax(second, dim=-1), atol=1e-3)
 
 
 def test_without_a_consensus_there_is_no_use_for_it() -> None:
@@ -111,6 +117,8 @@ def test_which_agents_have_one(one, has: bool) -> None:
     training = Training([one(), agent("b", 5)], PAIR, ConsensusDistillation(0.0)).run(2)
     node = node_of(training)
     assert (node.consensus_head is not None) is has
+    assert node.own_head is None, "maps are not fitted"
+    fit_post_hoc_maps(training.nodes, Barrier(LocalTransport("ab")), 2)
     assert (node.own_head is not None) is has
 
 
@@ -126,11 +134,3 @@ def test_samples_without_a_label_are_left_to_the_objective() -> None:
     assert head.label_loss(latents, targets).item() == pytest.approx(expected.item())
     assert head.label_loss(latents, torch.full((4,), UNLABELLED)) is None
     assert head.label_loss(latents, None) is None
-
-
-def test_a_mean_of_probabilities() -> None:
-    heads = [nn.Linear(4, 3) for _ in range(3)]
-    latents = torch.randn(6, 4)
-    rows = [softmax(head(latents).detach().numpy(), axis=-1) for head in heads]
-    found = MeanHead(heads)(latents).detach().numpy()
-    np.testing.assert_allclose(np.exp(found), np.mean(rows, axis=0), rtol=1e-5)

@@ -21,6 +21,7 @@ from torch.optim import SGD
 from sheafed import Agent, ConsensusDistillation
 from sheafed.agents.objectives import cross_entropy
 from sheafed.methods.consensus import consensus, fit_temperature
+from sheafed.methods.predictions import as_bytes
 from sheafed.transport.message import Message
 from tests.helpers.baselines import PAIR, TRIANGLE, Training, nothing, quiet, receive_one
 from tests.helpers.small_federations import (
@@ -97,7 +98,7 @@ def test_at_an_exchange_it_may_rise() -> None:
     node = training.nodes["a"]
     before = local_potential(agents[0], node.targets.numpy())
     least = torch.as_tensor(scores_of(agents[0], pilots().double()).argmin(-1))
-    opposite = {"probabilities": nn.functional.one_hot(least, CLASSES).half()}
+    opposite = {"probabilities": as_bytes(nn.functional.one_hot(least, CLASSES).float())}
     list(node.send(4))
     node._agree(4, {"b": Message("round", 4, "b", "a", opposite)})
     assert local_potential(agents[0], node.targets.numpy()) > before

@@ -9,7 +9,7 @@ from torch import Tensor
 from sheafed import SheafFRL
 from sheafed.errors import InputError, NonFiniteError
 from sheafed.methods import Distillation, MapPolicy
-from sheafed.methods.sheaf_frl.latent_codec import pack, packed_specs, unpack
+from sheafed.methods.latent_codec import pack, packed_specs, unpack
 from tests.helpers.small_federations import MessageRecorder, agent, nodes_of, run_rounds
 
 QUANTISATIONS = ["none", "float16", "int8"]

@@ -16,7 +16,8 @@ from sheafed import Agent, ConsensusDistillation, train
 from sheafed.agents.objectives import UNLABELLED, Augmentation, PseudoLabels
 from sheafed.errors import HandshakeError
 from sheafed.methods.node import Node
-from sheafed.methods.reading_head import fit_reading_head
+from sheafed.methods.reading_head import ReadingHead
+from sheafed.methods.reading_head_fit import fit_reading_head
 from sheafed.privacy.attacks import communication_accuracy
 from sheafed.training import Network
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
@@ -59,8 +60,16 @@ def spread(one: Agent, batch: Any) -> Tensor:
 
 
 def state_of(node: Node) -> dict[str, Tensor] | None:
-    head = node.reading_head
-    return None if head is None else {k: v.clone() for k, v in head.state_dict().items()}
+    return None if node.reading_head is None else flat(node.reading_head)
+
+
+def flat(head: ReadingHead) -> dict[str, Tensor]:
+    state = head.state()
+    return {f"{part} {key}": value.clone() for part in state for key, value in state[part].items()}
+
+
+def fit(one: Agent, latents: Tensor, targets: Tensor, seed: int = 0) -> ReadingHead | None:
+    return fit_reading_head(one, {"b": (latents, targets)}, seed=seed)
 
 
 def same_heads(one: dict[str, Tensor] | None, other: dict[str, Tensor] | None) -> bool:
@@ -112,10 +121,10 @@ def test_it_reads_latents_that_the_head_takes_for_another_class() -> None:
     """What arrives is shifted across the boundary; a line that tells all four clusters exists."""
     one = planar(plain_head(), shifted((0, 0), 1))
     arrived, labels = shifted((3.0, 4.0), 2)
-    read = fit_reading_head(one, arrived, nn.functional.one_hot(labels, 2).float(), seed=0)
+    read = fit(one, arrived, nn.functional.one_hot(labels, 2).float())
     assert right(one.head, shifted((3.0, 4.0), 3)) == 0.5
-    assert right(read, shifted((3.0, 4.0), 3)) > 0.95
-    assert right(read, shifted((0.0, 0.0), 4)) > 0.95  # own latents are learnt too
+    assert right(read.of("b"), shifted((3.0, 4.0), 3)) > 0.95
+    assert right(read.of("a"), shifted((0.0, 0.0), 4)) > 0.95  # own latents are learnt too
     assert torch.equal(one.head.weight, plain_head().weight)
 
 
@@ -124,9 +133,42 @@ def test_it_learns_the_targets_not_the_heads_opinion() -> None:
     inputs, labels = shifted((0, 0), 1)
     one = planar(plain_head(), inputs)
     swapped = nn.functional.one_hot(1 - labels, 2).float()
-    read = fit_reading_head(one, inputs, swapped, seed=0)
+    read = fit(one, inputs, swapped)
     assert right(one.head, (inputs, labels)) > 0.95
-    assert right(read, (inputs, labels)) < 0.05
+    assert right(read.of("b"), (inputs, labels)) < 0.05
+
+
+def test_an_offset_is_how_often_a_sender_has_a_class() -> None:
+    """Where latents tell nothing, what is read is each sender's share of the classes."""
+    shares = {"b": torch.tensor([0.9, 0.1]), "c": torch.tensor([0.3, 0.7])}
+    blank = torch.zeros(256, 2)
+    received = {j: (blank, share.expand(256, 2)) for j, share in shares.items()}
+    one = planar(plain_head(), blank)
+    read = fit_reading_head(one, received, seed=0, steps=400)
+    for sender, share in shares.items():
+        found = torch.softmax(read.of(sender)(blank[:1]), dim=-1)[0]
+        torch.testing.assert_close(found, share, atol=0.01, rtol=0)
+    assert set(read.offsets) == {"b", "c"}  # the agent itself has no labels
+    unknown = read.of("somebody")(blank[:1])
+    torch.testing.assert_close(unknown, read.head(blank[:1]))
+
+
+def test_the_same_latents_are_read_by_whom_they_came_from() -> None:
+    """Two senders say the opposite of the same latents, and one head cannot be right for both."""
+    latents, labels = shifted((0, 0), 1)
+    always = {
+        j: nn.functional.one_hot(torch.full_like(labels, c), 2) for j, c in {"b": 0, "c": 1}.items()
+    }
+    received = {j: (latents, wanted.float()) for j, wanted in always.items()}
+    read = fit_reading_head(planar(plain_head(), latents), received, seed=0)
+    assert right(read.of("b"), (latents, torch.zeros_like(labels))) > 0.95
+    assert right(read.of("c"), (latents, torch.ones_like(labels))) > 0.95
+    one_for_all = fit_reading_head(
+        planar(plain_head(), latents), received, seed=0, sender_offsets=False
+    )
+    assert not one_for_all.offsets
+    found = torch.softmax(one_for_all.of("b")(latents), dim=-1)
+    assert float((found - 0.5).abs().mean()) < 0.2
 
 
 @pytest.mark.parametrize(
@@ -141,22 +183,21 @@ def test_own_labels_of_any_kind_count(labels: Callable[[Tensor], Tensor]) -> Non
     x, y = shifted((0, 0), 1)
     arrived, swapped = x, nn.functional.one_hot(1 - y, 2).float()
     one = planar(plain_head(), x)
-    without = fit_reading_head(one, arrived, swapped, seed=0)
+    without = fit(one, arrived, swapped)
     one = Agent("a", one.encoder, one.head, data=(x, labels(y)), objective=spread, batch_size=8)
     one.regression = False
-    read = fit_reading_head(one, arrived, swapped, seed=0)
-    (low, high), (plain_low, plain_high) = (head(torch.eye(2))[0] for head in (read, without))
+    read = fit(one, arrived, swapped)
+    (low, high), (plain_low, plain_high) = (head.head(torch.eye(2))[0] for head in (read, without))
     assert high - low > plain_high - plain_low  # own labels hold against what neighbours say
 
 
 def test_where_no_sample_has_a_label_none_is_used() -> None:
     x, _ = shifted((0, 0), 1)
     hidden = (x, torch.full((len(x),), UNLABELLED))
-    given = {"latents": x, "targets": torch.full((len(x), 2), 0.5), "seed": 0}
-    read = [
-        fit_reading_head(planar(plain_head(), data), **given).state_dict() for data in (x, hidden)
-    ]
+    targets = torch.full((len(x), 2), 0.5)
+    read = [flat(fit(planar(plain_head(), data), x, targets)) for data in (x, hidden)]
     assert same_heads(*read)
+    assert not any("offsets a" in key for key in read[0])
 
 
 def test_pseudo_labels() -> None:
@@ -172,7 +213,7 @@ def test_pseudo_labels() -> None:
 )
 def test_where_there_is_nothing_to_fit_there_is_none(head: nn.Module, rows: int) -> None:
     one = planar(head, shifted((0, 0), 1))
-    assert fit_reading_head(one, torch.ones(rows, 2), torch.ones(rows, 2) / 2, seed=0) is None
+    assert fit(one, torch.ones(rows, 2), torch.ones(rows, 2) / 2) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -183,10 +224,10 @@ def test_heads_in_any_precision(dtype: torch.dtype) -> None:
         one = Agent("a", one.encoder.double(), one.head, data=(x.double(), y), batch_size=8)
     arrived, labels = shifted((3.0, 4.0), 2)
     arrived = arrived.to(one.dtype)
-    read = fit_reading_head(one, arrived, nn.functional.one_hot(labels, 2).float(), seed=0)
+    read = fit(one, arrived, nn.functional.one_hot(labels, 2).float())
     assert one.head.weight.dtype == dtype
-    assert read.weight.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
-    found = one.apply_head(arrived, read)
+    assert read.head.weight.dtype == (torch.float32 if dtype == torch.bfloat16 else dtype)
+    found = one.apply_head(arrived, read.of("b"))
     assert float((found.argmax(-1) == labels).float().mean()) > 0.95
 
 
@@ -205,17 +246,17 @@ def test_it_is_the_same_in_every_bit_and_draws_from_no_other_stream() -> None:
     arrived, labels = shifted((3.0, 4.0), 2)
     given = {"latents": arrived, "targets": nn.functional.one_hot(labels, 2).float()}
     outside, own = torch.get_rng_state(), one.state()
-    first = fit_reading_head(one, **given, seed=3)
+    first = fit(one, **given, seed=3)
     assert torch.equal(torch.get_rng_state(), outside)
     assert torch.equal(one.state()["rng_state"], own["rng_state"])
     assert one.state()["position"] == own["position"]
     torch.randn(7)
-    again = fit_reading_head(one, **given, seed=3)
-    assert same_heads(first.state_dict(), again.state_dict())
-    other = fit_reading_head(one, **given, seed=4)
-    assert not same_heads(first.state_dict(), other.state_dict())
-    assert not first.training
-    assert not any(p.requires_grad for p in first.parameters())
+    again = fit(one, **given, seed=3)
+    assert same_heads(flat(first), flat(again))
+    other = fit(one, **given, seed=4)
+    assert not same_heads(flat(first), flat(other))
+    assert not first.head.training
+    assert not any(p.requires_grad for p in first.of("b").parameters())
 
 
 # What it leaves as it was
@@ -251,7 +292,7 @@ def test_without_it_the_consensus_head_reads() -> None:
     node = training.nodes["b"]
     with torch.no_grad():
         expected = node.consensus_head.module.eval()(latents := normal_latents(4))
-    torch.testing.assert_close(node.read(latents), expected)
+    torch.testing.assert_close(node.read(latents, "a"), expected)
     assert not torch.allclose(expected, node.agent.head(latents), atol=1e-3)
 
 
@@ -272,7 +313,7 @@ def test_what_is_sent_is_read_by_it(trained: Network, path: list[str], tmp_path:
     node = trained.nodes[receiver]
     with torch.no_grad(), node.agent.inference():
         arrived = trained.send(latents, sender, receiver, path)
-        expected, plain = node.reading_head(arrived), node.agent.head(arrived)
+        expected, plain = node.reading_head.of(sender)(arrived), node.agent.head(arrived)
     assert not torch.allclose(expected, plain, atol=1e-2)
     assert torch.equal(trained.outputs(latents, sender, receiver, path), expected)
     assert torch.equal(trained.classify(latents, sender, receiver, path), expected.argmax(-1))
@@ -287,20 +328,21 @@ def test_what_is_sent_is_read_by_it(trained: Network, path: list[str], tmp_path:
         torch.testing.assert_close(program(inputs), scores, **close)
 
 
-def test_own_latents_are_read_by_the_mean_of_it_and_the_head(trained: Network) -> None:
+def test_own_latents_are_read_by_it_too(trained: Network) -> None:
+    """With the offset that own labels have; without, it would read some otherwise."""
     latents, node = normal_latents(4), trained.nodes["bob"]
+    head = node.reading_head.of("bob")
 
-    def mean_of_both(z: Tensor) -> Tensor:
+    def read(z: Tensor) -> Tensor:
         with torch.no_grad(), node.agent.inference():
-            heads = (node.agent.head, node.reading_head)
-            return torch.stack([torch.softmax(head(z), dim=-1) for head in heads]).mean(0)
+            return head(z)
 
-    found = trained.outputs(latents, "bob", "bob", ["bob"])
-    torch.testing.assert_close(found.exp(), mean_of_both(latents))
+    torch.testing.assert_close(trained.outputs(latents, "bob", "bob", ["bob"]), read(latents))
+    assert not torch.allclose(read(latents), node.reading_head.head(latents), atol=1e-3)
     inputs = node.agent.data.test.inputs
-    with torch.no_grad(), node.agent.inference():
-        expected = mean_of_both(node.agent.encoder(inputs))
-    torch.testing.assert_close(trained.pipeline("bob", "bob", ["bob"])(inputs).exp(), expected)
+    with node.agent.inference():
+        expected = read(node.agent.encoder(inputs))
+    torch.testing.assert_close(trained.pipeline("bob", "bob", ["bob"])(inputs), expected)
     right = float((expected.argmax(-1) == node.agent.data.test.targets).float().mean())
     assert trained.history.evaluation.private["bob"] == pytest.approx(right)
 
@@ -330,7 +372,8 @@ def test_agents_without_a_head_and_without_labels() -> None:
     edges = [("a", "b"), ("a", "bare"), ("a", "u"), ("bare", "u")]
     training = Training(team, edges, METHOD).run(1)
     sent = {(m.sender, m.receiver): set(m.tensors) for m in align(training.nodes)}
-    both, latents = {"latents", "probabilities"}, {"latents"}
+    latents = {"latents", "scale of latents"}
+    both = {*latents, "probabilities"}
     assert sent == {
         ("a", "b"): both,
         ("b", "a"): both,
@@ -355,10 +398,9 @@ def test_a_neighbour_that_does_not_teach_gives_none() -> None:
 
 
 SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
-    "probabilities": lambda p: 2 * p,
+    "probabilities": lambda p: p // 2,
     "shape": lambda p: p[1:],
     "dtype": lambda p: p.float(),
-    "non-finite": lambda p: p / 0,
 }
 """What may be wrong with predictions, by the reason for which they are left out."""
 
@@ -388,7 +430,9 @@ def test_damaged_messages_are_left_out_and_missing_ones_missed() -> None:
     assert not same_heads(state_of(node), missing)
     list(node.alignment_messages(0))
     node.align(0, {})  # none that was fitted to an earlier encoder
-    assert same_heads(state_of(node), dict(node.consensus_head.module.state_dict()))
+    assert set(node.reading_head.offsets) == {"a"}
+    weights = dict(node.consensus_head.module.state_dict())
+    assert same_heads(dict(node.reading_head.head.state_dict()), weights)
 
 
 # State, other maps, newcomers
@@ -398,7 +442,7 @@ def test_a_network_in_a_file(trained: Network, directory: Path) -> None:
     loaded = sheafed.load(directory, agents(), pilots=shared_pilots())
     for name, node in trained.nodes.items():
         assert same_heads(state_of(node), state_of(loaded.nodes[name]))
-        head = loaded.nodes[name].reading_head
+        head = loaded.nodes[name].reading_head.head
         assert not head.training
         assert not any(p.requires_grad for p in head.parameters())
     assert loaded.evaluate() == trained.history.evaluation

@@ -1,6 +1,6 @@
 """Agents that step together end up where they would have alone, and with the same streams."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -54,6 +54,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 SPECIAL: dict[str, Callable[[], nn.Module]] = {
     "unknown": lambda: nn.Sequential(Scale(), mlp((8, 5), inputs=SIZE)),
+    "fixed": lambda: mlp((8, 5), inputs=SIZE, dropout=0.3).requires_grad_(False),
     "broad": lambda: nn.Sequential(
         nn.Conv2d(1, 110, 3), nn.ReLU(), nn.Flatten(), nn.Linear(1760, 5)
     ),
@@ -92,25 +93,26 @@ def make(name: str, model: str = "mlp", optimizer: str = "sgd", **options: objec
 
 
 def prepare(
-    agents: list[Agent], method: object = None
+    agents: list[Agent], method: object = None, extra: Sequence[tuple[str, str]] = ()
 ) -> tuple[dict[str, Node], Barrier, PilotSet]:
-    """Put agents on a ring and let them shake hands."""
+    """Put agents on a ring, perhaps with more edges, and let them shake hands."""
     pilots = PilotSet(images(1, 12))
     names = [agent.name for agent in agents]
     ring = list(zip(names, names[1:] + names[:1], strict=True))
-    nodes = nodes_of(agents, ring, method or NonCooperative(), pilots)
+    nodes = nodes_of(agents, [*ring, *extra], method or NonCooperative(), pilots)
     barrier = Barrier(LocalTransport(names))
     handshake(nodes, barrier)
     return nodes, barrier, pilots
 
 
-def train(agents: list[Agent], *, together: bool, method: object = None) -> list[dict]:
-    """Train for some rounds; return what was logged."""
+def train(agents: list[Agent], *, together: bool, method: object = None) -> tuple[list, list]:
+    """Train for some rounds; return what was logged, and the nodes' states."""
     nodes, barrier, pilots = prepare(agents, method)
     grouping = group_agents(nodes, pilots) if together else None
     if grouping is not None:
         assert grouping.summary() == {"together": COUNT, "alone": {}}
-    return [run_round(nodes, barrier, k, grouping) for k in range(ROUNDS)]
+    logs = [run_round(nodes, barrier, k, grouping) for k in range(ROUNDS)]
+    return logs, [node.state() for node in nodes.values()]
 
 
 def grouped(agents: list[Agent]) -> Grouping:
@@ -137,12 +139,14 @@ def assert_close(one: object, other: object) -> None:
         assert one == other
 
 
-def compare(method: object = None, **options: object) -> None:
+def compare(method: object = None, **options: object) -> list[dict]:
+    """Compare logs, agents and nodes after training alone and together; return the logs."""
     apart, stacked = ([make(name, **options) for name in NAMES] for _ in range(2))
-    logs = [train(agents, together=k, method=method) for k, agents in enumerate((apart, stacked))]
-    assert_close(*logs)
+    ends = [train(agents, together=k, method=method) for k, agents in enumerate((apart, stacked))]
+    assert_close(*ends)
     for one, other in zip(apart, stacked, strict=True):
         assert_close(one.state(), other.state())
+    return ends[1][0]
 
 
 METHODS = {

@@ -94,8 +94,18 @@ def small_agents(
 ) -> BenchNetwork:
     """Return agents of one small architecture on a graph."""
     graph = graphs.from_edges(edges, names)
-    agents = [_agent(name, SMALL, 8, 128, 32, seed) for name in names]
-    return _network(agents, graph, method, _digits(256, 8, seed)[0] / 255)
+    agents = [small_agent(name, seed) for name in names]
+    return _network(agents, graph, method, small_pilots(seed))
+
+
+def small_agent(name: str, seed: int = 0) -> Agent:
+    """Return one of them."""
+    return _agent(name, SMALL, 8, 128, 32, seed)
+
+
+def small_pilots(seed: int = 0) -> Tensor:
+    """Return the inputs that they share."""
+    return _digits(256, 8, seed)[0] / 255
 
 
 def _agent(

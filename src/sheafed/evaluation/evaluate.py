@@ -106,7 +106,7 @@ def oracle_values(nodes: Mapping[str, Node], split: Split = "test") -> dict[tupl
             if node.agent.head is None or samples is None or not _same_task(node, nodes[sender]):
                 continue
             latents, targets = node.agent.encode_samples(samples)
-            outputs = node.classify(latents)
+            outputs = node.read(latents, node.name)
             value = None
             if targets is not None:
                 value = judge(nodes[sender], outputs, targets, reader=name)

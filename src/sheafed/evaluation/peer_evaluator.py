@@ -81,7 +81,7 @@ class PeerEvaluator:
             if wanted not in (CLASSES, OUTPUTS):
                 node.rejected["fields"] += 1
                 continue
-            outputs = node.read(node.interpret(message.tensors["latents"], neighbour))
+            outputs = node.read(node.interpret(message.tensors["latents"], neighbour), neighbour)
             if wanted == OUTPUTS:
                 answer = {OUTPUTS: outputs.to(latent_dtype(node.agent))}
             else:
@@ -167,7 +167,7 @@ class PeerEvaluator:
         if self._encoded is None or self._node.agent.head is None:
             return None
         latents, targets = self._encoded
-        outputs = self._node.classify(latents)
+        outputs = self._node.read(latents, self._node.name)
         try:
             return self._node.agent.metric(outputs, targets)
         except InputError as problem:

@@ -149,12 +149,12 @@ def _polar_by_svd(m: Tensor, previous: Tensor | None, precision: torch.dtype) ->
             stacklevel=4,
         )
         return u @ wt
-    flat = zip(
-        *(x.reshape(-1, *x.shape[-2:]) for x in (u, wt, double(previous).to(m))),
-        ranks.reshape(-1).tolist(),
-        strict=True,
-    )
-    return torch.stack([_nearest_minimiser(*problem) for problem in flat]).reshape(m.shape)
+    found = (u @ wt).reshape(-1, *m.shape[-2:])
+    flat = [x.reshape(-1, *x.shape[-2:]) for x in (u, wt, double(previous).to(m))]
+    for k, rank in enumerate(ranks.reshape(-1).tolist()):
+        if rank < m.shape[-1]:
+            found[k] = _nearest_minimiser(flat[0][k], flat[1][k], flat[2][k], rank)
+    return found.reshape(m.shape)
 
 
 def _nearest_minimiser(u: Tensor, wt: Tensor, previous: Tensor, rank: int) -> Tensor:
@@ -164,8 +164,6 @@ def _nearest_minimiser(u: Tensor, wt: Tensor, previous: Tensor, rank: int) -> Te
     stays orthogonal to the determined part where it has full rank; where it has not, a basis of
     the complement is needed, which costs a larger decomposition.
     """
-    if rank == len(wt):
-        return u @ wt
     known, w_free = u[:, :rank], wt[rank:].mT
     left = previous @ w_free
     left = left - known @ (known.mT @ left)

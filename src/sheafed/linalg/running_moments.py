@@ -1,6 +1,7 @@
 """Running mean and covariance of latents, the statistics of both whitening layers."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -73,12 +74,40 @@ class RunningMoments(nn.Module):
 
 
 def batch_moments(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean `(d,)`, the centred batch and its unbiased covariance; differentiable."""
-    if len(z) < 2:
+    """Return the mean `(..., d)`, the centred batch `(..., n, d)` and its unbiased covariance.
+
+    Differentiable.
+    """
+    count = z.shape[-2]
+    if count < 2:
         raise EmptyInputError(
             f"training statistics need at least two rows, got {tuple(z.shape)}; "
             "call eval() to whiten single latents"
         )
-    mean = z.mean(0)
-    centred = z - mean
-    return mean, centred, centred.mT @ centred / (len(z) - 1)
+    mean = z.mean(-2)
+    centred = z - mean[..., None, :]
+    return mean, centred, centred.mT @ centred / (count - 1)
+
+
+@torch.no_grad()
+def update_together(layers: Sequence[RunningMoments], mean: Tensor, covariance: Tensor) -> Tensor:
+    """Do what `update` of each layer does; return the running covariances `(layers, d, d)`.
+
+    Args:
+        layers: of one dimension.
+        mean: of their batches, `(layers, d)`.
+        covariance: likewise, `(layers, d, d)`.
+    """
+    for layer in layers:
+        layer.batches += 1
+    weights = [max(layer.momentum, 1.0 / int(layer.batches)) for layer in layers]
+    weight = torch.tensor(weights, dtype=torch.float64)
+    means, covariances = (
+        torch.stack([getattr(layer, name) for layer in layers]).lerp_(
+            fresh, weight.to(fresh).view(-1, *[1] * (fresh.ndim - 1))
+        )
+        for name, fresh in (("running_mean", mean), ("running_covariance", covariance))
+    )
+    torch._foreach_copy_([layer.running_mean for layer in layers], means.unbind())
+    torch._foreach_copy_([layer.running_covariance for layer in layers], covariances.unbind())
+    return covariances

@@ -8,13 +8,16 @@ shrinkage it is less where few directions hold the variance, so that a penalty h
 to it (see `gluing_penalty`).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from sheafed.devices import double
 from sheafed.errors import SingularCovarianceError
+from sheafed.linalg.checks import check_matrix
 from sheafed.linalg.decompositions import eigh
-from sheafed.linalg.running_moments import RunningMoments, batch_moments
+from sheafed.linalg.running_moments import RunningMoments, batch_moments, update_together
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 
 
@@ -54,12 +57,16 @@ class RunningZCA(RunningMoments):
         along = centred @ directions
         variances = along.square().mean(0)
         shrunk = (1 - self.shrinkage) * variances + self.shrinkage * variances.mean()
-        if float(shrunk.detach().min()) <= 0:
+        self.check_varies(float(shrunk.detach().min()), len(z))
+        return (along / shrunk.sqrt()) @ directions.mT
+
+    def check_varies(self, smallest: float, count: int) -> None:
+        """Raise if the smallest variance of a batch is 0."""
+        if smallest <= 0:
             raise SingularCovarianceError(
-                f"a batch of {len(z)} latents has no variance along some of its {self.dimension} "
+                f"a batch of {count} latents has no variance along some of its {self.dimension} "
                 "directions; give a shrinkage above 0"
             )
-        return (along / shrunk.sqrt()) @ directions.mT
 
     def colour(self, u: Tensor) -> Tensor:
         """Undo whitening in evaluation mode: `colour(whiten(z)) == z`."""
@@ -74,3 +81,24 @@ class RunningZCA(RunningMoments):
         if self._roots is None or self._roots[0] != current:
             self._roots = (current, *inverse_sqrt_and_sqrt(shrink(covariance, self.shrinkage)))
         return self._roots[1:]
+
+
+def whiten_together(layers: Sequence[RunningZCA], z: Tensor) -> Tensor:
+    """Return what each layer, in training mode, makes of its latents; its moments are updated.
+
+    Args:
+        layers: of one dimension.
+        z: their latents, `(layers, n, d)`.
+    """
+    check_matrix("latents", z)
+    mean, centred, covariance = batch_moments(z)
+    with torch.no_grad():
+        running = update_together(layers, mean, covariance)
+        directions = eigh(double(running))[1].to(z)
+    along = centred @ directions
+    variances = along.square().mean(-2)
+    amount = torch.tensor([[layer.shrinkage] for layer in layers], dtype=z.dtype, device=z.device)
+    shrunk = (1 - amount) * variances + amount * variances.mean(-1, keepdim=True)
+    for layer, smallest in zip(layers, shrunk.detach().amin(-1).tolist(), strict=True):
+        layer.check_varies(smallest, z.shape[-2])
+    return (along / shrunk.sqrt()[:, None]) @ directions.mT

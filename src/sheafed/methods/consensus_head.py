@@ -3,17 +3,15 @@
 The agent's own head learns own labels alone. At a strong label shift it knows the classes of its
 agent and how often they come, and must not unlearn that on pilots, which are of all classes. The
 consensus head learns own labels and the consensus on pilots; gradients of both heads train the
-encoder. For own data an agent asks both and takes the mean.
+encoder.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
@@ -36,9 +34,7 @@ class ConsensusHead:
         self._agent = agent
         self.module = copy_head(agent).requires_grad_(True).train()
         like = next(agent.head.parameters()) if agent.head is not None else None
-        self._optimizer = TiedOptimizer(
-            agent, self.module.parameters(), "consensus head", like=like
-        )
+        self.optimizer = TiedOptimizer(agent, self.module.parameters(), "consensus head", like=like)
 
     def start(self) -> None:
         """Become what the agent's head is now: there is something to learn from here on."""
@@ -61,37 +57,15 @@ class ConsensusHead:
 
     def optimizer_step(self, loss: Tensor) -> None:
         """Take one step of the agent and of this head."""
-        self._optimizer.optimizer_step(loss)
+        self.optimizer.optimizer_step(loss)
 
     def state(self) -> dict[str, Any]:
         weights = {key: value.clone() for key, value in self.module.state_dict().items()}
-        return {"weights": weights, "optimizer": self._optimizer.state_dict()}
+        return {"weights": weights, "optimizer": self.optimizer.state_dict()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state["weights"])
-        self._optimizer.load_state_dict(state["optimizer"])
-
-
-class MeanHead(nn.Module):
-    """The mean of the class probabilities of several heads, as scores: its logarithm.
-
-    >>> sure, unsure = nn.Linear(1, 2), nn.Linear(1, 2)
-    >>> for head, scores in ((sure, [2.0, 0.0]), (unsure, [0.0, 0.0])):
-    ...     _ = head.bias.data.copy_(torch.tensor(scores))
-    >>> MeanHead([sure, unsure])(torch.zeros(1, 1)).exp().detach()
-    tensor([[0.6904, 0.3096]])
-
-    Args:
-        heads: from latents to scores `(n, classes)`.
-    """
-
-    def __init__(self, heads: list[nn.Module]) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(heads)
-
-    def forward(self, latents: Tensor) -> Tensor:
-        log_probabilities = torch.stack([head(latents).log_softmax(-1) for head in self.heads])
-        return log_probabilities.logsumexp(0) - math.log(len(self.heads))
+        self.optimizer.load_state_dict(state["optimizer"])
 
 
 def copy_head(agent: Agent) -> nn.Module:
@@ -100,8 +74,3 @@ def copy_head(agent: Agent) -> nn.Module:
         raise InputError(f"agent {agent.name!r} has no head to copy; give it one")
     copied = deepcopy(agent.head)
     return copied if half_dtype(copied) is None else copied.float()
-
-
-def mean_head(agent: Agent, second: nn.Module) -> MeanHead:
-    """Return the mean of an agent's head and a second one as they are now, in evaluation mode."""
-    return MeanHead([copy_head(agent), deepcopy(second)]).eval().requires_grad_(False)

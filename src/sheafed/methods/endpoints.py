@@ -57,7 +57,7 @@ class PlainEndpoint:
         self.map = torch.eye(max(dimension, other), min(dimension, other))
         self.fitted = False
         self._is_head = is_head
-        self._solver = solver
+        self.solver = solver
 
     def outgoing(self, own: Tensor) -> Tensor:
         return own
@@ -72,9 +72,13 @@ class PlainEndpoint:
         own = own.contiguous()
         return own.mT @ received if self._is_head else received.mT @ own
 
+    def is_due(self, fit_number: int) -> bool:
+        """Whether it is this end's turn to refit its map."""
+        return True
+
     def fit(self, m: Tensor, fit_number: int) -> None:
         """Solve (P2a) at the head and (P2b) at the tail: the same problem."""
-        self.map = self._solver(m, self.map)
+        self.map = self.solver(m, self.map)
         self.fitted = True
 
 
@@ -93,7 +97,7 @@ class TransportEndpoint:
         self.width = initial.shape[0]
         self.fitted = fitted
         self._turn = turn
-        self._solver = solver
+        self.solver = solver
 
     @property
     def in_frame(self) -> bool:
@@ -112,11 +116,15 @@ class TransportEndpoint:
         r"""Return $Y_j A_i^\top$ for what arrived, $Y_j$."""
         return received.mT @ own
 
+    def is_due(self, fit_number: int) -> bool:
+        """Whether it is this end's turn to refit its map."""
+        mine = {"even": fit_number % 2 == 0, "odd": fit_number % 2 == 1, "always": True}
+        return mine.get(self._turn, False)
+
     def fit(self, m: Tensor, fit_number: int) -> None:
         """Solve (P2c), (P2d), or the homogeneous problem, when it is this end's turn."""
-        mine = {"even": fit_number % 2 == 0, "odd": fit_number % 2 == 1, "always": True}
-        if mine.get(self._turn, False):
-            self.map = self._solver(m, self.map)
+        if self.is_due(fit_number):
+            self.map = self.solver(m, self.map)
             self.fitted = True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from sheafed.agents.checks import explained
 from sheafed.agents.samples import Batch
 from sheafed.errors import InputError, NonFiniteError, ShapeError
 from sheafed.tensor_tree import count_non_finite, tree_length
+from sheafed.vectorized import OwnPass
 
 
 def local_loss(agent: Agent, batch: Batch, round: int) -> Tensor:
@@ -44,6 +47,15 @@ def checked_loss(agent: Agent, batch: Batch, loss: Tensor, round: int) -> Tensor
             "NonCooperative, and freeze both"
         )
     return loss
+
+
+def check_losses(agents: Sequence[Agent], own: OwnPass, round: int) -> None:
+    """Check the objectives of several agents on their batches, as `checked_loss` does one."""
+    losses = own.losses
+    if losses.requires_grad and bool(torch.isfinite(losses).all()):
+        return
+    for k, (agent, loss) in enumerate(zip(agents, losses, strict=True)):
+        checked_loss(agent, own.batch.of(k), loss, round)
 
 
 def loss_and_latents(agent: Agent, batch: Batch, round: int) -> tuple[Tensor, Tensor]:

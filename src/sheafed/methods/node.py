@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -18,14 +18,17 @@ from sheafed.channels import Channel
 from sheafed.devices import CPU
 from sheafed.errors import MessageError
 from sheafed.graphs import Edge, orient_pair
+from sheafed.methods.divergence import divergence_of
 from sheafed.methods.endpoints import EdgeEndpoint, endpoint_state, load_endpoint_state
 from sheafed.methods.local_loss import checked_loss, local_loss
 from sheafed.methods.pilot_encoder import PilotEncoder
+from sheafed.methods.reading_head import ReadingHead
 from sheafed.methods.whitening import WhiteningLayer
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import generator
 from sheafed.sheaf.latent_link import LatentLink, Stage
 from sheafed.transport.message import Message, TensorSpec, check_message
+from sheafed.vectorized import StackedCohort
 
 PROTOCOL_VERSION = 1
 HELLO = "hello"
@@ -76,7 +79,8 @@ class Node(ABC):
     - `reuse`, if a message of an earlier round can replace one that did not arrive;
     - `alignment_messages` and `align`, if maps are fitted after training (see `PostHocNode`).
 
-    - `steps_together`, if agents of one structure may compute their steps at once.
+    - `steps_together`, if agents of one structure may compute their steps at once, and
+      `receive_together`, if more than that can be computed at once.
 
     `transmit` and `interpret` are what the training is for: the two halves of sending a latent to
     a neighbour.
@@ -104,14 +108,23 @@ class Node(ABC):
         self.rejected: Counter[str] = Counter()
         """How many messages failed each check."""
         self.pilot_latents = PilotEncoder(self.agent, context.pilots)
-        self.reading_head: nn.Module | None = None
+        self.reading_head: ReadingHead | None = None
         """Reads what neighbours transmit in place of the agent's head, if there is one."""
         self.shows_pilots = True
         """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
     steps_together: ClassVar[bool] = False
     """Whether `receive` changes the agent by one `local_loss` and one `apply_gradients` alone, and
-    draws nothing from its random stream before; see `sheafed.vectorized`."""
+    draws nothing from its random stream before, or `receive_together` is defined; see
+    `sheafed.vectorized`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What is computed for many agents at once stands for the `receive` beside it alone."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if own.keys() & {"send", "receive", "local_loss"} and "receive_together" not in own:
+            cls.receive_together = Node.receive_together  # type: ignore[method-assign]
+            cls.before_send = Node.before_send  # type: ignore[method-assign]
 
     # A round
 
@@ -122,6 +135,37 @@ class Node(ABC):
     @abstractmethod
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
         """Update maps and weights; return what to log."""
+
+    @property
+    def together_with(self) -> Hashable:
+        """What nodes of one class must have in common, if anything, to receive together."""
+        return None
+
+    @staticmethod
+    def before_send(nodes: Sequence[Any], round: int, cohort: StackedCohort) -> None:
+        """Compute at once what `send` of each node needs, if anything."""
+
+    @staticmethod
+    def receive_together(
+        nodes: Sequence[Any],
+        round: int,
+        inboxes: Mapping[str, Mapping[str, Message]],
+        cohort: StackedCohort,
+    ) -> dict[str, dict[str, float]]:
+        """Do what `receive` of each node does, and take the steps of all; return what to log.
+
+        Args:
+            nodes: of one class, those of the members of the cohort, in their order.
+            round: its number.
+            inboxes: what arrived, by receiver.
+            cohort: computes for the agents at once.
+        """
+        logs = {}
+        for node in nodes:
+            with divergence_of(node.name, round):
+                logs[node.name] = node.receive(round, inboxes[node.name])
+        cohort.take_step()
+        return logs
 
     def reuse(self, round: int, message: Message) -> Message | None:
         """Return a message of an earlier round as one of this round.
@@ -212,17 +256,21 @@ class Node(ABC):
         """What classifies own latents in place of the agent's head, if anything does."""
         return None
 
-    @torch.no_grad()
-    def classify(self, latents: Tensor) -> Tensor:
-        """Return what the agent makes of own latents `(n, d_i)`."""
-        with self.agent.inference():
-            return self.agent.apply_head(latents, self.own_head)
+    def head_for(self, sender: str) -> nn.Module | None:
+        """Return what reads latents that a sender encoded in place of the agent's head, if any.
+
+        Args:
+            sender: this agent itself, or another, from which they came over one edge or several.
+        """
+        if sender == self.name:
+            return self.own_head
+        return None if self.reading_head is None else self.reading_head.of(sender)
 
     @torch.no_grad()
-    def read(self, latents: Tensor) -> Tensor:
-        """Return what the agent makes of latents `(n, d_i)` that were transmitted to it."""
+    def read(self, latents: Tensor, sender: str) -> Tensor:
+        """Return what the agent makes of latents `(n, d_i)` in its space that a sender encoded."""
         with self.agent.inference():
-            return self.agent.apply_head(latents, self.reading_head)
+            return self.agent.apply_head(latents, self.head_for(sender))
 
     # State
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
+from sheafed.methods.local_loss import check_losses
 from sheafed.methods.node import NodeContext
 from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
 from sheafed.options import options
 from sheafed.transport.message import Message
+from sheafed.vectorized import StackedCohort
 
 
 @options
@@ -43,3 +45,17 @@ class NonCooperativeNode(PostHocNode):
             loss = self.local_loss(round)
             self.agent.optimizer_step(loss)
         return {"loss": float(loss.detach())}
+
+    @staticmethod
+    def receive_together(
+        nodes: Sequence[NonCooperativeNode],
+        round: int,
+        inboxes: Mapping[str, Mapping[str, Message]],
+        cohort: StackedCohort,
+    ) -> dict[str, dict[str, float]]:
+        own = cohort.own_pass()
+        check_losses(cohort.agents, own, round)
+        cohort.train_on(own.losses)
+        cohort.take_step()
+        losses = own.losses.tolist()
+        return {node.name: {"loss": loss} for node, loss in zip(nodes, losses, strict=True)}

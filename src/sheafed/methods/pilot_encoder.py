@@ -85,6 +85,11 @@ def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor
     return _checked(agent, latents, inputs, round)
 
 
+def check_pilot_latents(agent: Agent, latents: Tensor, pilots: PilotSet, round: int) -> None:
+    """Raise if the latents of an agent's pilots are not finite."""
+    _checked(agent, latents, pilots.of(agent.name), round)
+
+
 def _checked(agent: Agent, latents: Tensor, inputs: TensorTree, round: int | None) -> Tensor:
     """Return the latents of pilots; raise if they are not finite."""
     if not bool(torch.isfinite(latents).all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from sheafed.linalg.running_zca import RunningZCA
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
+from sheafed.methods.latent_codec import LatentCodec, Quantisation
 from sheafed.methods.node import ALIGNMENT, NodeContext, latent_dtype
 from sheafed.methods.shared_solver import solve
 from sheafed.options import Fraction, options
@@ -48,8 +50,10 @@ class PostHocNode(DynamicNode):
         whitening: Literal["pilots", "private"],
         shrinkage: float | Literal["least"],
         channel: Channel | None = None,
+        quantisation: Quantisation = "none",
     ) -> None:
         dtype = latent_dtype(context.agent)
+        self.codec = LatentCodec(quantisation, dtype)
         self.zca = RunningZCA(context.agent.dimension).to(context.agent.device, dtype).eval()
         super().__init__(context, self.zca, channel)
         self.source, self.shrinkage = whitening, shrinkage
@@ -75,7 +79,7 @@ class PostHocNode(DynamicNode):
         beside = self.beside_latents(pilots)
         for j in self.neighbours:
             latents = self.link_to(j, round, ALIGNMENT).carry(self._white)
-            tensors = {"latents": latents, **beside.get(j, {})}
+            tensors = self.codec.pack(latents=latents) | beside.get(j, {})
             yield Message(ALIGNMENT, round, self.name, j, tensors)
 
     def align(
@@ -90,15 +94,20 @@ class PostHocNode(DynamicNode):
         """
         if self._white is None:
             raise InputError(f"agent {self.name!r}: align() comes after alignment_messages()")
-        dtype, total = self._white.dtype, self.context.pilots.total
+        codec, total = self.codec, self.context.pilots.total
         specs = {
-            j: {"latents": TensorSpec(dtype, (total, endpoint.width)), **self.expected_beside(j)}
+            j: codec.specs(latents=(total, endpoint.width)) | self.expected_beside(j)
             for j, endpoint in self.endpoints.items()
         }
-        messages = self.valid_messages(round, ALIGNMENT, inbox, specs, self.check_alignment)
+        valid = self.valid_messages(round, ALIGNMENT, inbox, specs, self.check_alignment)
+        messages = {
+            j: replace(m, tensors={**m.tensors, **codec.unpack(m, "latents").tensors})
+            for j, m in valid.items()
+        }
+        own = codec.as_sent(self._white)
         for j, message in messages.items():
             endpoint = self.endpoints[j]
-            endpoint.fit(endpoint.cross(self._white, message.tensors["latents"]), round)
+            endpoint.fit(endpoint.cross(own, message.tensors["latents"]), round)
         self._white = None
         self.after_alignment({j: m for j, m in messages.items() if j != newcomer})
 

@@ -37,12 +37,20 @@ class SharedSolver:
 
     def __call__(self, m: Tensor, previous: Tensor) -> Tensor:
         """Return the other end's solution if there is one, else solve."""
-        key = _key(m)
-        found = self._forget(key)
-        if found and _equal(found[0], m) and _equal(found[1], previous):
-            return found[2]
+        found = self.recall(m, previous)
+        return self.remember(m, previous, solve(m, previous)) if found is None else found
+
+    def recall(self, m: Tensor, previous: Tensor) -> Tensor | None:
+        """Return the other end's solution, if there is one."""
+        found = self._forget(_key(m))
+        same = found and _equal(found[0], m) and _equal(found[1], previous)
+        return found[2] if found and same else None
+
+    def remember(self, m: Tensor, previous: Tensor, solution: Tensor) -> Tensor:
+        """Keep a solution for the other end, and return it."""
         self._forget(self._problems.get(_key(previous)))
-        solution = solve(m, previous)
+        key = _key(m)
+        self._forget(key)
         self._waiting[key], self._problems[_key(solution)] = (m, previous, solution), key
         self._bytes += 3 * m.nbytes
         while self._bytes > self._remembered:

@@ -60,7 +60,7 @@ def communication_accuracy(
     latents = receiver.interpret(received, sender.name)
     if targets is None:
         raise InputError(f"agent {sender.name!r}: its test data have no labels; give labels")
-    return accuracy(receiver.read(latents), targets)
+    return accuracy(receiver.read(latents, sender.name), targets)
 
 
 def invert_as_eavesdropper(

@@ -73,8 +73,7 @@ def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
         raise InputError(
             f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
         )
-    node = nodes[path[-1]]
-    other = node.reading_head if len(path) > 1 else node.own_head
+    other = nodes[path[-1]].head_for(path[0])
     head = receiver.head if other is None else other
     return Pipeline(sender.encoder, link_layer(nodes, path), head)
 

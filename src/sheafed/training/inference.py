@@ -83,8 +83,7 @@ def _read(nodes: Mapping[str, Node], latents: Array, way: Sequence[str]) -> Tens
             f"agent {agent.name!r} has no head to classify with; send to an agent that has one"
         )
     received = _carry(nodes, latents, way)
-    node = nodes[way[-1]]
-    return node.read(received) if len(way) > 1 else node.classify(received)
+    return nodes[way[-1]].read(received, way[0])
 
 
 def _like(given: ArrayT, result: Tensor) -> ArrayT:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sheafed.checkpointing.run_directory import BEST
 from sheafed.training.callbacks import Callback
+from sheafed.training.garbage import existing_objects_kept
 from sheafed.training.history import Totals
 from sheafed.training.network_file import save_network
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
@@ -61,6 +62,10 @@ class Trainer:
 
     def run(self) -> None:
         """Take the rounds that are left, evaluate the last one, and save."""
+        with existing_objects_kept(len(self._network.nodes)):
+            self._run()
+
+    def _run(self) -> None:
         history, schedule = self._history, self._history.schedule
         began = time.monotonic() - history.seconds
         network = self._network

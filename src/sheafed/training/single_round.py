@@ -10,7 +10,7 @@ from sheafed.methods.divergence import divergence_of
 from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.node import HELLO, ROUND, Node
 from sheafed.pilots.pilot_set import PilotSet
-from sheafed.transport import Message, WaitPolicy
+from sheafed.transport import WaitPolicy
 from sheafed.vectorized import Grouping
 
 Log = dict[str, float]
@@ -42,25 +42,30 @@ def run_round(
         nullcontext([([name], None) for name in nodes]) if grouping is None else grouping.round()
     )
     with together as cohorts:
+        for members, cohort in cohorts:
+            if cohort is not None:
+                those = [nodes[name] for name in members]
+                type(those[0]).before_send(those, round, cohort)
         for name, node in nodes.items():
             with divergence_of(name, round):
                 policy.send(node.send(round))
         neighbours = {name: node.neighbours for name, node in nodes.items()}
         inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
-        logs = {}
+        rates = {
+            name: {"learning_rate": node.agent.optimizer.param_groups[0]["lr"]}
+            for name, node in nodes.items()
+            if node.agent.scheduler is not None
+        }
+        logs: Logs = {}
         for members, cohort in cohorts:
+            if cohort is not None:
+                those = [nodes[name] for name in members]
+                logs |= type(those[0]).receive_together(those, round, inboxes, cohort)
+                continue
             for name in members:
                 with divergence_of(name, round):
-                    logs[name] = _receive(nodes[name], round, inboxes[name])
-            if cohort is not None:
-                cohort.take_step()
-    return {name: logs[name] for name in nodes}
-
-
-def _receive(node: Node, round: int, inbox: Mapping[str, Message]) -> Log:
-    rate = node.agent.optimizer.param_groups[0]["lr"]
-    log = node.receive(round, inbox)
-    return log if node.agent.scheduler is None else log | {"learning_rate": rate}
+                    logs[name] = nodes[name].receive(round, inboxes[name])
+    return {name: logs[name] | rates.get(name, {}) for name in nodes}
 
 
 def group_agents(nodes: Mapping[str, Node], pilots: PilotSet) -> Grouping:
@@ -71,7 +76,8 @@ def group_agents(nodes: Mapping[str, Node], pilots: PilotSet) -> Grouping:
         for name, node in nodes.items()
         if not node.steps_together
     }
-    return Grouping(agents, pilots, alone)
+    kinds = {name: (type(node), node.together_with) for name, node in nodes.items()}
+    return Grouping(agents, pilots, alone, kinds)
 
 
 def average(logs: Logs) -> Log:

@@ -3,10 +3,12 @@
 The header (see `header`) is followed by the tensors' raw bytes, row-major and little-endian.
 """
 
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from reprlib import repr as short
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +24,17 @@ from sheafed.transport.header import (
 from sheafed.transport.message import Message
 
 MAX_BYTES = 1 << 28
+_JSON_TYPES = (str, int, float, bool, type(None))
+
+
+class Counted(Protocol):
+    """The bytes of one message: of the header and of the tensors (payload)."""
+
+    @property
+    def header_bytes(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,38 @@ def encode(message: Message, limit: int = MAX_BYTES) -> Encoded:
     _check_size(len(header) + sum(entry.nbytes for entry in entries), limit)
     payload = (_pack(entry.name, message.tensors[entry.name]) for entry in entries)
     return Encoded(b"".join([header, *payload]), len(header))
+
+
+class Handed(NamedTuple):
+    """What the receiver of a message in the same process is given, and the bytes it stands for."""
+
+    message: Message
+    header_bytes: int
+    payload_bytes: int
+
+
+def hand_over(message: Message, limit: int = MAX_BYTES) -> Handed:
+    """Return what `decode` makes of the bytes of a message, without making these.
+
+    Its tensors are copies, in the layout of decoded ones. All that `encode` refuses is refused,
+    and bytes are counted as `encode` has them.
+
+    >>> message = Message("latents", 0, "ada", "bo", {"z": torch.zeros(8, 4)})
+    >>> handed, encoded = hand_over(message), encode(message)
+    >>> handed[1:] == (encoded.header_bytes, encoded.payload_bytes)
+    True
+    """
+    entries = sorted_entries(message, limit)
+    header_bytes = len(write_header(message, entries))
+    payload_bytes = sum(entry.nbytes for entry in entries)
+    _check_size(header_bytes + payload_bytes, limit)
+    tensors = {entry.name: _copy(entry.name, message.tensors[entry.name]) for entry in entries}
+    fields = dict(sorted(message.fields.items()))
+    if not all(type(value) in _JSON_TYPES for value in fields.values()):
+        fields = json.loads(json.dumps(fields))  # e.g. NumPy's floats, which are floats
+    names = str(message.kind), str(message.sender), str(message.receiver)  # plain, as in JSON
+    received = Message(names[0], int(message.round), names[1], names[2], tensors, fields)
+    return Handed(received, header_bytes, payload_bytes)
 
 
 def decode(data: bytes | bytearray | memoryview, limit: int = MAX_BYTES) -> Message:
@@ -86,14 +131,24 @@ def _check_size(size: int, limit: int) -> None:
 
 
 def _pack(name: str, tensor: Tensor) -> memoryview:
+    _check_dense(name, tensor)
+    plain = tensor.detach().resolve_neg().cpu().contiguous()
+    return _swap(plain.reshape(-1).view(torch.uint8), plain.dtype.itemsize).numpy().data
+
+
+def _copy(name: str, tensor: Tensor) -> Tensor:
+    _check_dense(name, tensor)
+    plain = tensor.detach().resolve_neg()
+    return plain.cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _check_dense(name: str, tensor: Tensor) -> None:
     if tensor.layout is not torch.strided or tensor.is_meta:
         raise MessageError(
             "layout",
             f"{short(name)} must be a dense tensor with values, got layout {tensor.layout} on "
             f"{tensor.device}; convert it first",
         )
-    plain = tensor.detach().resolve_neg().cpu().contiguous()
-    return _swap(plain.reshape(-1).view(torch.uint8), plain.dtype.itemsize).numpy().data
 
 
 def _unpack(payload: memoryview, entries: Iterable[Entry]) -> dict[str, Tensor]:

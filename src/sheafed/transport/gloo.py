@@ -48,8 +48,11 @@ class GlooTransport(LocalTransport):
         self._barriers = [0]  # the length of the ledger at each barrier
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Encode, record and deliver messages of agents of this rank, in this order."""
+        """Record and deliver messages of agents of this rank, in this order."""
         super().send(self._checked(messages))
+
+    def is_here(self, agent: str) -> bool:
+        return self._placement[agent] == self._group.rank
 
     def deliver(self, receiver: str, data: bytes) -> None:
         """Put bytes into the mailbox of an agent, on another rank at the next barrier."""

@@ -30,6 +30,8 @@ DTYPES = {
     )
 }
 
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_JSON = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
 _PREFIX = struct.Struct("<4sBI")
 _ALIGNMENT = max(dtype.itemsize for dtype in DTYPES.values())
 _KEYS = {"fields", "kind", "receiver", "round", "sender", "tensors"}
@@ -65,11 +67,15 @@ class Header(NamedTuple):
 def sorted_entries(message: Message, limit: int) -> list[Entry]:
     """Return the message's tensors, checked, in the order in which they are sent."""
     entries = [
-        Entry(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        Entry(name, _dtype_name(tensor.dtype), tuple(tensor.shape))
         for name, tensor in message.tensors.items()
     ]
     _check_entries(entries, limit)
     return sorted(entries, key=_order)
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return _NAMES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def write_header(message: Message, entries: list[Entry]) -> bytes:
@@ -121,9 +127,7 @@ def _check_json_size(length: int) -> None:
 
 
 def _frame(header: dict[str, Any]) -> bytes:
-    text = json.dumps(
-        header, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False
-    ).encode()
+    text = _JSON.encode(header).encode()
     text += b" " * (-(_PREFIX.size + len(text)) % _ALIGNMENT)
     return _PREFIX.pack(MAGIC, VERSION, len(text)) + text
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafed.errors import InputError
-from sheafed.transport.codec import Encoded
+from sheafed.transport.codec import Counted
 from sheafed.transport.message import Message
 
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
@@ -99,10 +99,10 @@ class Ledger:
         if self._limit is not None and len(self) >= self._limit:
             self._merge(self._limit)
 
-    def count(self, message: Message, encoded: Encoded) -> None:
-        """Add one encoded message."""
+    def count(self, message: Message, size: Counted) -> None:
+        """Add one message by the bytes of its encoding."""
         edge = (message.sender, message.receiver)
-        self.record(message.round, *edge, message.kind, encoded.header_bytes, encoded.payload_bytes)
+        self.record(message.round, *edge, message.kind, size.header_bytes, size.payload_bytes)
 
     def bytes_sent(self, kind: str | None = None) -> int:
         """Return the bytes of all messages, or of one kind."""

@@ -67,6 +67,14 @@ class Mailbox:
             except MessageError as problem:
                 self._reject(problem)
 
+    def put_message(self, message: Message) -> None:
+        """Keep a message that nobody else holds, e.g. of `hand_over`, or drop it; never raises."""
+        with self._lock:
+            try:
+                self._keep(message, None)
+            except MessageError as problem:
+                self._reject(problem)
+
     def reject(self, problem: MessageError) -> None:
         """Count and log a message that the transport has dropped itself."""
         with self._lock:

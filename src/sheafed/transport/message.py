@@ -48,7 +48,7 @@ class Message:
             )
         for reason in ("tensors", "fields"):
             given = getattr(self, reason)
-            if not isinstance(given, Mapping):
+            if type(given) is not dict and not isinstance(given, Mapping):
                 raise MessageError(
                     reason, f"{reason} of a message must be a mapping, got {short(given)}"
                 )
@@ -139,6 +139,8 @@ def _require(message: Message, reason: str, what: str, given: object, expected: 
 
 
 def _check_name(reason: str, what: str, value: object) -> None:
+    if type(value) is str and value and value.isascii():  # most are
+        return
     if not isinstance(value, str) or not value:
         raise MessageError(reason, f"{what} must be a non-empty str, got {short(value)}")
     _check_text(reason, what, value)

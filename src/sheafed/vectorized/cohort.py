@@ -1,9 +1,10 @@
 """Agents of one structure that take a round together.
 
-Everything is computed for all members when the first of them asks, and each is given its own part
-as a leaf of the autograd graph. What a method makes of that part, e.g. a penalty beside the loss,
-goes backward as usual, up to the leaf. When all members are ready for their optimiser step, the
-gradients at the leaves go backward through the stacked model, and all steps are taken at once.
+What members ask for one by one is computed for all when the first of them asks, and each is given
+its own part as a leaf of the autograd graph. What a method makes of that part, e.g. a penalty
+beside the loss, goes backward as usual, up to the leaf. A method may also compute for all members
+itself, from their losses and latents in one tensor each. When all members are ready for their
+optimiser step, everything goes backward through the stacked model, and all steps are taken at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -21,14 +22,21 @@ from sheafed.agents.samples import Batch
 from sheafed.errors import InputError
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.tensor_tree import select_rows
+from sheafed.vectorized.batches import StackedBatch, next_batches
 from sheafed.vectorized.objectives import losses
 from sheafed.vectorized.stacked import Stacked
-from sheafed.vectorized.stacked_model import SameLayers, StackedModel
-from sheafed.vectorized.stacked_optimizer import (
-    clip_gradients,
-    optimizer_signature,
-    optimizer_step,
-)
+from sheafed.vectorized.stacked_layers import Members
+from sheafed.vectorized.stacked_model import SameModels, StackedModel
+from sheafed.vectorized.stacked_optimizer import clip_gradients, optimizer_step, switches
+
+
+class OwnPass(NamedTuple):
+    """What all members make of their next batches."""
+
+    batch: StackedBatch
+    latents: Stacked
+    losses: Tensor
+    """Their objectives, `(agents,)`."""
 
 
 class StackedCohort:
@@ -39,61 +47,103 @@ class StackedCohort:
         pilots: of the network.
     """
 
-    def __init__(self, same: SameLayers, pilots: PilotSet) -> None:
-        self.agents, self._same = same.agents, same
+    def __init__(self, same: SameModels, pilots: PilotSet) -> None:
+        self.agents, self.same = same.agents, same
         self._pilots = pilots
         self._places = {agent: k for k, agent in enumerate(self.agents)}
-        self._batches: dict[Agent, Batch] = {}
+        self._batch: StackedBatch | None = None
         self._losses: dict[Agent, Tensor] = {}
-        self._encoded: dict[tuple[bool, bytes | None], dict[Agent, Tensor]] = {}
+        self._encoded: dict[tuple[bool, bytes | None], Tensor] = {}
+        self._parts: dict[tuple[bool, bytes | None], dict[Agent, Tensor]] = {}
         self._computed: list[tuple[Tensor, list[Tensor]]] = []
         """Losses and latents of all members, with the leaf that each of them was given."""
+        self._totals: list[Tensor] = []
+        """Losses of all members that go backward as they are."""
         self._ready: set[Agent] = set()
+        self.kept: dict[str, Tensor] = {}
+        """What a method keeps from sending to receiving."""
 
     @cached_property
-    def _model(self) -> StackedModel:
-        return StackedModel(self._same)
+    def model(self) -> StackedModel:
+        return StackedModel(self.same)
+
+    # What members ask for one by one
 
     def loss(self, agent: Agent) -> tuple[Batch, Tensor]:
-        if not self._batches:
-            self._batches = {member: member.next_batch() for member in self.agents}
-            batches = list(self._batches.values())
-            inputs = Stacked.of([cast(Tensor, batch.inputs) for batch in batches])
-            outputs = self._model.outputs_in_training(inputs)
-            self._losses = self._leaves(losses(self.agents, outputs, batches))
+        if self._batch is None:
+            self._batch, _, values = self._own_pass()
+            self._losses = self._leaves(values)
         if agent not in self._losses:
             raise InputError(
                 f"agent {agent.name!r}: its method takes several training steps in one round, and "
                 "agents that step together take one; give train(..., vectorize=False)"
             )
-        self._model.move_statistics(self._places[agent])
-        return self._batches[agent], self._losses.pop(agent)
+        place = self._places[agent]
+        self.model.write_statistics_of(place)
+        return self._batch.of(place), self._losses.pop(agent)
 
     def encode_pilots(self, agent: Agent, indices: Tensor | None) -> Tensor:
         learning = torch.is_grad_enabled()
-        key = (learning, None if indices is None else indices.numpy().tobytes())
-        if key not in self._encoded:
-            latents = self._encode(self._pilot_inputs(indices), learning)
+        key = _key(learning, indices)
+        if key not in self._parts:
+            latents = self.encode_all_pilots(indices)
             parts = zip(self.agents, latents, strict=True)
-            self._encoded[key] = self._leaves(latents) if learning else dict(parts)
-        return self._encoded[key][agent]
+            self._parts[key] = self._leaves(latents) if learning else dict(parts)
+        return self._parts[key][agent]
 
     def defer(self, agent: Agent) -> None:
         self._ready.add(agent)
 
+    # What a method computes for all members
+
+    def own_pass(self) -> OwnPass:
+        """Clear all gradients and compute the objectives of all members on their next batches."""
+        for parameter in chain.from_iterable(self.same.parameters):
+            parameter.grad = None
+        found = self._own_pass()
+        self.model.write_statistics()
+        return found
+
+    def encode_all_pilots(self, indices: Tensor | None) -> Tensor:
+        """Return the latents `(agents, K, d)` of pilots, all or some, in evaluation mode."""
+        learning = torch.is_grad_enabled()
+        key = _key(learning, indices)
+        if key not in self._encoded:
+            self._encoded[key] = self._encode(self._pilot_inputs(indices), learning)
+        return self._encoded[key]
+
+    def pilot_inputs(self, rows: Sequence[Tensor], members: Members = None) -> Stacked:
+        """Return as many pilots for every member, each its own rows, as models take them."""
+        agents = self.agents if members is None else [self.agents[m] for m in members]
+        given = [self._pilots.of(agent.name) for agent in agents]
+        if all(inputs is given[0] for inputs in given) and isinstance(given[0], Tensor):
+            chosen = select_rows(given[0], torch.cat(list(rows)))
+            inputs = cast(Tensor, agents[0].prepare(Batch(chosen, None)).inputs)
+            return Stacked(inputs.reshape(len(agents), -1, *inputs.shape[1:]), len(agents))
+        parts = zip(agents, given, rows, strict=True)
+        return Stacked.of([a.prepare(Batch(select_rows(x, r), None)).inputs for a, x, r in parts])
+
+    def train_on(self, totals: Tensor) -> None:
+        """Let losses `(agents,)`, one of every member, go backward when the steps are taken."""
+        self._totals.append(totals)
+        self._ready.update(self.agents)
+
     def take_step(self) -> None:
         """Let all gradients go backward and take the steps of the members that are ready."""
         gradients = self._gradients()
-        signatures = {optimizer_signature(agent) for agent in self.agents}
-        alike = len(signatures) == 1 and None not in signatures
-        weights, self._computed = self._model.parameters, []
+        found = {switches(agent.optimizer) for agent in self.agents}
+        alike = len(found) == 1 and None not in found
+        weights, self._computed, self._totals = self.model.parameters, [], []
         for agent in self.agents:
             agent.cohort = None
         if alike and gradients is not None and len(self._ready) == len(self.agents):
             clip_gradients(self.agents, [g for g in gradients if g is not None])
-            optimizer_step(self._same, weights, gradients)
-            for parameter in chain.from_iterable(self._same.parameters):
+            own = self.same.parameters
+            optimizer_step([agent.optimizer for agent in self.agents], own, weights, gradients)
+            for parameter in chain.from_iterable(own):
                 parameter.grad = None
+            for agent in self.agents:
+                agent.count_step()
         else:
             self._step_one_by_one(weights)
 
@@ -102,7 +152,8 @@ class StackedCohort:
 
         None if a weight has a gradient in some members only.
         """
-        outputs, given = [], []
+        outputs = list(self._totals)
+        given = [torch.ones_like(total) for total in self._totals]
         for output, leaves in self._computed:
             if any(leaf.grad is not None for leaf in leaves):
                 outputs.append(output)
@@ -110,13 +161,15 @@ class StackedCohort:
                 given.append(torch.stack(grads))
         torch.autograd.backward(outputs, given)
         found: list[Tensor | None] = []
-        for same, weight in zip(self._same.parameters, self._model.parameters, strict=True):
+        weights = self.model.parameters
+        for same, weight in zip(self.same.parameters, weights, strict=True):
             beside = [parameter.grad for parameter in same]
             known = [part for part in beside if part is not None]
             if weight.grad is not None:
-                for part, own in zip(weight.grad, beside, strict=True):
-                    if own is not None:
-                        part += own
+                if known:
+                    for part, own in zip(weight.grad, beside, strict=True):
+                        if own is not None:
+                            part += own
                 found.append(weight.grad)
             elif known and len(known) < len(beside):
                 return None
@@ -139,12 +192,18 @@ class StackedCohort:
         self._computed.append((computed, leaves))
         return dict(zip(self.agents, leaves, strict=True))
 
+    def _own_pass(self) -> OwnPass:
+        batch = next_batches(self.agents)
+        latents = self.model.encode_in_training(batch.inputs)
+        outputs = self.model.apply_heads_in_training(latents, batch.inputs)
+        return OwnPass(batch, latents, losses(self.agents, outputs, batch))
+
     def _encode(self, inputs: Stacked, learning: bool) -> Tensor:
         if learning:
-            return self._model.encode(inputs).apart()
+            return self.model.encode(inputs).apart()
         # In parts: thousands of images at once would need gigabytes.
         parts = torch.split(inputs.value, ENCODING_BATCH_SIZE, dim=1)
-        return torch.cat([self._model.encode(inputs.with_value(x)).apart() for x in parts], dim=1)
+        return torch.cat([self.model.encode(inputs.with_value(x)).apart() for x in parts], dim=1)
 
     def _pilot_inputs(self, indices: Tensor | None) -> Stacked:
         """Return pilots of every member; those that all share are not copied."""
@@ -157,3 +216,7 @@ class StackedCohort:
         if shared:
             return Stacked(chosen[0].expand(len(self.agents), *chosen[0].shape), len(self.agents))
         return Stacked.of(chosen)
+
+
+def _key(learning: bool, indices: Tensor | None) -> tuple[bool, bytes | None]:
+    return learning, None if indices is None else indices.numpy().tobytes()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TypedDict
 
 from torch import Tensor
@@ -14,15 +15,15 @@ from sheafed.agents.agent import Agent
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.vectorized.cohort import StackedCohort
-from sheafed.vectorized.stacked_model import SameLayers
+from sheafed.vectorized.stacked_model import SameModels
 from sheafed.vectorized.stacked_optimizer import optimizer_signature
-from sheafed.vectorized.structure import modes, signature, why_alone
+from sheafed.vectorized.structure import modes, signature, switched_parts, why_alone
 
 FEWEST = 16
 """Agents of one structure below which nothing is gained; what a few agents compute is then the
 same, to the bit, in one process as in several."""
-MOST = 32
-"""Members of one cohort: with more of them their activations leave the processor's caches."""
+MOST = 72
+"""Members of one cohort: with fewer, less is shared; with more, activations leave the caches."""
 
 
 class Summary(TypedDict):
@@ -39,13 +40,18 @@ class Grouping:
         agents: of this process, by name.
         pilots: of the network.
         alone: why an agent must take its rounds alone, for those that must.
+        kinds: what the members of a cohort must have in common beside the structure, if anything.
     """
 
     def __init__(
-        self, agents: Mapping[str, Agent], pilots: PilotSet, alone: Mapping[str, str]
+        self,
+        agents: Mapping[str, Agent],
+        pilots: PilotSet,
+        alone: Mapping[str, str],
+        kinds: Mapping[str, Hashable] = MappingProxyType({}),
     ) -> None:
         self._agents, self._pilots = agents, pilots
-        self._alone = dict(alone)
+        self._alone, self._kinds = dict(alone), kinds
         self._group()
 
     def summary(self) -> Summary:
@@ -56,7 +62,7 @@ class Grouping:
     @contextmanager
     def round(self) -> Iterator[list[tuple[list[str], StackedCohort | None]]]:
         """Return the agents by cohort for a round, in which these compute for their members."""
-        if self._modes != self._current_modes():
+        if self._modes != modes(*self._switched):
             self._group()
         found: list[tuple[list[str], StackedCohort | None]] = [
             ([name], None) for name in self.alone
@@ -72,11 +78,10 @@ class Grouping:
             for agent in self._agents.values():
                 agent.cohort = None
 
-    def _current_modes(self) -> list[list[bool]]:
-        return [modes(agent) for agent in self._agents.values()]
-
     def _group(self) -> None:
-        self._modes = self._current_modes()
+        found = [switched_parts(agent) for agent in self._agents.values()]
+        self._switched = [m for ms, _ in found for m in ms], [p for _, ps in found for p in ps]
+        self._modes = modes(*self._switched)
         self.alone: dict[str, str] = {}
         groups: dict[Hashable, list[str]] = {}
         holders = Counter(p for agent in self._agents.values() for p in agent.parameters)
@@ -88,13 +93,13 @@ class Grouping:
                 self.alone[name] = reason
             else:
                 groups.setdefault(self._key(agent), []).append(name)
-        self._cohorts: list[SameLayers] = []
+        self._cohorts: list[SameModels] = []
         for names in groups.values():
             if len(names) < FEWEST:
                 self.alone |= dict.fromkeys(names, f"fewer than {FEWEST} agents of its structure")
                 continue
             for part in evenly(names, -(-len(names) // MOST)):
-                self._cohorts.append(SameLayers([self._agents[name] for name in part]))
+                self._cohorts.append(SameModels([self._agents[name] for name in part]))
 
     def _key(self, agent: Agent) -> Hashable:
         """Return what the members of a cohort have in common."""
@@ -102,7 +107,13 @@ class Grouping:
         if not isinstance(self._pilots, AbsentPilots):
             inputs = self._pilots.of(agent.name)
             pilots = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
-        return signature(agent), tuple(modes(agent)), optimizer_signature(agent), pilots
+        return (
+            signature(agent),
+            modes(*switched_parts(agent)),
+            optimizer_signature(agent.optimizer, agent.parameters),
+            pilots,
+            self._kinds.get(agent.name),
+        )
 
 
 def merge_summaries(parts: Iterable[Summary]) -> Summary:

@@ -96,9 +96,32 @@ def elementwise(layer: nn.Module, weights: Weights, x: Stacked, training: bool) 
     return x.with_value(layer(x.value))
 
 
+def rectify(layer: nn.Module, weights: Weights, x: Stacked, training: bool) -> Stacked:
+    """Apply ReLU in place: what made `x` needs it no more, see `MAKES_ITS_OUTPUT`."""
+    return x.with_value(functional.relu_(x.value))
+
+
 def by_channel(layer: nn.Module, weights: Weights, x: Stacked, training: bool) -> Stacked:
     """Apply a layer that treats all channels alike, e.g. pooling."""
     return Stacked(layer(x.joined()), x.agents, side_by_side=True)
+
+
+def average(layer: nn.Module, weights: Weights, x: Stacked, training: bool) -> Stacked:
+    """Average images; the gradient keeps their layout, or layers before would copy theirs."""
+    kept: Tensor = _KeepLayout.apply(x.joined())  # type: ignore[no-untyped-call]
+    return Stacked(layer(kept), x.agents, side_by_side=True)
+
+
+class _KeepLayout(torch.autograd.Function):
+    """The identity; its gradient has the layout of images."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.contiguous(memory_format=torch.channels_last)
 
 
 def flatten(layer: nn.Flatten, weights: Weights, x: Stacked, training: bool) -> Stacked:
@@ -131,13 +154,16 @@ FORMS: dict[type[nn.Module], Form] = {
     **dict.fromkeys(
         (
             *(nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d),
-            *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+            *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveMaxPool2d),
         ),
         by_channel,
     ),
+    nn.AdaptiveAvgPool2d: average,
 }
 """The layers that are known, by their exact type; and dropout, whose noise is each agent's own."""
 
+MAKES_ITS_OUTPUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
+"""Layers whose output is a tensor of its own, which their backward pass does not need."""
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 
 

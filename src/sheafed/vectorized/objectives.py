@@ -12,30 +12,49 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import mean_squared_error
 from sheafed.agents.objectives.regression import matched_to
 from sheafed.agents.objectives.supervised import label_loss
-from sheafed.agents.samples import INTEGERS, Batch
+from sheafed.agents.samples import INTEGERS
+from sheafed.vectorized.batches import StackedBatch
 from sheafed.vectorized.stacked import Stacked
 
 
-def losses(agents: Sequence[Agent], outputs: Stacked, batches: Sequence[Batch]) -> Tensor:
+def losses(agents: Sequence[Agent], outputs: Stacked, batch: StackedBatch) -> Tensor:
     """Return the objective of every agent, `(agents,)`.
 
     Args:
         agents: with the same objective, one of `sheafed.vectorized.structure.OBJECTIVES`.
         outputs: of their heads.
-        batches: of their samples.
+        batch: of their samples.
     """
-    targets = torch.stack([b.targets for b in batches if b.targets is not None])
+    targets = batch.targets
+    if targets is None:  # its objective says what is missing
+        return agents[0].objective(agents[0], batch.of(0))
     rows = outputs.apart()
     if agents[0].objective is mean_squared_error:
         rows = rows.reshape(len(agents), *matched_to(agents[0], targets[0], rows[0]).shape)
         values = functional.mse_loss(rows, targets.to(rows.dtype), reduction="none")
         return values.flatten(1).mean(1)
-    if not _are_labels(targets, rows):  # one of these says what is wrong, and with which agent
+    return label_losses(agents, rows, targets)
+
+
+def label_losses(agents: Sequence[Agent], scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of every agent, `(agents,)`.
+
+    Args:
+        agents: any.
+        scores: of their samples, `(agents, n, classes)`.
+        targets: labels `(agents, n)`, or class probabilities of the shape of the scores.
+    """
+    if not _are_labels(targets, scores):  # one of these says what is wrong, and with which agent
         return torch.stack(
-            [label_loss(a, s, t) for a, s, t in zip(agents, rows, targets, strict=True)]
+            [label_loss(a, s, t) for a, s, t in zip(agents, scores, targets, strict=True)]
         )
-    values = functional.cross_entropy(rows.flatten(0, 1), targets.flatten(0, 1), reduction="none")
+    values = functional.cross_entropy(scores.flatten(0, 1), targets.flatten(0, 1), reduction="none")
     return values.view(len(agents), -1).mean(1)
+
+
+def soft_label_losses(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return `soft_cross_entropy` of every agent, `(agents,)`, given two `(agents, n, classes)`."""
+    return -(targets * torch.log_softmax(scores, dim=-1)).sum(-1).mean(-1)
 
 
 def _are_labels(targets: Tensor, scores: Tensor) -> bool:

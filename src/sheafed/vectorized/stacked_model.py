@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.vectorized.layers import DROPOUT, FORMS
 from sheafed.vectorized.stacked import Stacked
-from sheafed.vectorized.structure import dropout_inputs, layers_of
+from sheafed.vectorized.stacked_layers import Members, SameLayers, StackedLayers
+from sheafed.vectorized.structure import layers_of
 
 
-class SameLayers:
-    """The layers of several agents, side by side; it lives as long as the agents do.
+class SameModels:
+    """The encoders and heads of several agents; it lives as long as they do.
 
     Args:
         agents: of one structure.
@@ -22,101 +21,50 @@ class SameLayers:
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self.agents = agents
-        self.encoder_layers = len(layers_of(agents[0].encoder))
-        own = [[*layers_of(agent.encoder), *layers_of(agent.head)] for agent in agents]
-        self.layers: list[tuple[nn.Module, ...]] = list(zip(*own, strict=True))
-        """Of every agent, by position."""
-        self.parameters = list(zip(*(agent.parameters for agent in agents), strict=True))
-        """Of every agent, in the order of `Agent.parameters`, which is that of the layers."""
-        self._dropout_inputs: dict[tuple[int, ...], list[Tensor]] = {}
+        self.encoders = SameLayers(agents, [layers_of(agent.encoder) for agent in agents])
+        self.heads = SameLayers(agents, [layers_of(agent.head) for agent in agents])
+        self.parameters = [*self.encoders.parameters, *self.heads.parameters]
+        """Of every agent, in the order of `Agent.parameters`."""
+        self._beside: dict[str, SameLayers] = {}
 
-    def dropout_inputs(self, inputs: Tensor) -> list[Tensor]:
-        """Return inputs of the dropout layers, which matter by shape and layout alone.
-
-        Args:
-            inputs: of one agent.
-        """
-        if not any(isinstance(same[0], DROPOUT) for same in self.layers):
-            return []
-        key = (*inputs.shape, *inputs.stride())
-        if key not in self._dropout_inputs:
-            self._dropout_inputs[key] = dropout_inputs(self.agents[0], inputs)
-        return self._dropout_inputs[key]
+    def beside(self, what: str, modules: Callable[[], Sequence[nn.Module]]) -> SameLayers:
+        """Return further modules of the agents, e.g. second heads, which are asked for once."""
+        if what not in self._beside:
+            self._beside[what] = SameLayers(self.agents, [layers_of(m) for m in modules()])
+        return self._beside[what]
 
 
 class StackedModel:
-    """The weights of agents as they are now, stacked over agents, and what they compute."""
+    """The models of agents as they are now, stacked over agents."""
 
-    def __init__(self, of: SameLayers) -> None:
-        self._of = of
-        self.parameters = [
-            _stack(same).requires_grad_(same[0].requires_grad) for same in of.parameters
-        ]
+    def __init__(self, of: SameModels) -> None:
+        self.encoders, self.heads = StackedLayers(of.encoders), StackedLayers(of.heads)
+        self.parameters = [*self.encoders.parameters, *self.heads.parameters]
         """Leaves `(agents, ...)`, in the order of `Agent.parameters`."""
-        self._moved: list[tuple[list[Tensor | None], Tensor]] = []
-        weights = iter(self.parameters)
-        self._weights: list[dict[str, Tensor]] = [
-            {name: next(weights) for name, _ in same[0].named_parameters()} for same in of.layers
-        ]
 
     def encode(self, inputs: Stacked) -> Stacked:
         """Return latents in evaluation mode."""
-        return self._apply(self._of.encoder_layers, inputs)
+        return self.encoders.apply(inputs)
 
-    def outputs_in_training(self, inputs: Stacked) -> Stacked:
-        """Return what the heads give in the mode that every layer is in.
+    def encode_in_training(self, inputs: Stacked, members: Members = None) -> Stacked:
+        """Return latents in the mode that every layer is in."""
+        return self.encoders.apply_in_training(inputs, inputs.value[0], members)
 
-        Dropout draws from each agent's own stream; see `move_statistics` for batch norm.
-        """
-        layouts = iter(self._of.dropout_inputs(inputs.value[0]))
-        return self._apply(len(self._of.layers), inputs, layouts)
+    def apply_heads_in_training(self, latents: Stacked, inputs: Stacked) -> Stacked:
+        """Return what the heads make of the latents of inputs, in the mode of every layer."""
+        example = self.example_of_latents(inputs) if self.heads.of.drops else None
+        return self.heads.apply_in_training(latents, example)
 
-    @torch.no_grad()
-    def move_statistics(self, agent: int) -> None:
-        """Give one agent the running statistics that it has after its training pass.
+    def example_of_latents(self, inputs: Stacked) -> Tensor:
+        """Return latents as one agent has them alone, which matter by shape and layout alone."""
+        return self.encoders.of.trace(inputs.value[0])[-1]
 
-        Not all at once: until an agent asks for its loss, it may use those from before.
-        """
-        for own, stacked in self._moved:
-            into = own[agent]
-            if into is not None:
-                into.copy_(stacked[agent])
+    def write_statistics(self) -> None:
+        """Give all agents the running statistics that they have after their training pass."""
+        self.encoders.write_statistics()
+        self.heads.write_statistics()
 
-    def _apply(self, layers: int, x: Stacked, layouts: Iterator[Tensor] | None = None) -> Stacked:
-        for same, weights in zip(self._of.layers[:layers], self._weights, strict=False):
-            layer = same[0]
-            training = layouts is not None and layer.training
-            if isinstance(layer, DROPOUT):
-                layout = None if layouts is None else next(layouts)
-                if layout is not None and training:
-                    x = self._drop(same, x, layout)
-                continue
-            buffers = {
-                name: _stack([other._buffers[name] for other in same]) for name in layer._buffers
-            }
-            x = FORMS[type(layer)](layer, {**weights, **buffers}, x, training)
-            if training:
-                for name, stacked in buffers.items():
-                    self._moved.append(([other._buffers[name] for other in same], stacked))
-        return x
-
-    def _drop(self, layers: Sequence[nn.Module], x: Stacked, layout: Tensor) -> Stacked:
-        """Multiply by what each agent's dropout makes of ones, which is what it draws alone."""
-        ones, factors = torch.ones_like(layout), []
-        for agent, layer in zip(self._of.agents, layers, strict=True):
-            with agent.rng_context():
-                factors.append(layer(ones))
-        noise = Stacked.of(factors)
-        return x.with_value(x.value * (noise.joined() if x.side_by_side else noise.value))
-
-
-@torch.no_grad()
-def _stack(parts: Sequence[Tensor | None]) -> Tensor:
-    return torch.stack([part for part in parts if part is not None])
-
-
-@torch.no_grad()
-def unstack(stacked: Tensor, parts: Sequence[Tensor | None]) -> None:
-    """Copy each agent's part of a tensor `(agents, ...)` back to where it came from."""
-    into = [part for part in parts if part is not None]
-    torch._foreach_copy_(into, stacked.detach().unbind())
+    def write_statistics_of(self, agent: int) -> None:
+        """Give one agent its statistics: until it asks for its loss, it may use those before."""
+        self.encoders.write_statistics_of(agent)
+        self.heads.write_statistics_of(agent)

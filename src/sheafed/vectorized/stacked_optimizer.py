@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from sheafed.agents.agent import Agent
-from sheafed.vectorized.stacked_model import SameLayers, unstack
+from sheafed.vectorized.stacked_layers import unstack
 
 KINDS = (SGD, Adam, AdamW)
 """The optimisers that are known, by their exact type."""
@@ -24,26 +24,41 @@ Number = float | Tensor
 """The same for all agents, or one for each, `(agents, 1, ...)`."""
 
 
-def optimizer_signature(agent: Agent) -> Hashable:
-    """Return what agents must have in common to take their optimiser steps together.
+def optimizer_signature(optimizer: Optimizer, parameters: Sequence[Tensor]) -> Hashable:
+    """Return what optimisers must have in common to take their steps together.
 
-    None if their optimiser is not known; each takes its step by itself then.
+    None if the optimiser is not known; each takes its step by itself then.
+
+    Args:
+        optimizer: of one agent.
+        parameters: what it updates, and perhaps others.
     """
-    optimizer = agent.optimizer
-    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    if type(optimizer) not in KINDS or any(hooks):
+    found = switches(optimizer)
+    if found is None:
         return None
-    places = {parameter: k for k, parameter in enumerate(agent.parameters)}
+    places = {parameter: k for k, parameter in enumerate(parameters)}
+    held = [tuple(places[p] for p in group["params"]) for group in optimizer.param_groups]
+    return found, tuple(held)
+
+
+def switches(optimizer: Optimizer) -> Hashable:
+    """Return what of the signature may change during training, e.g. by a scheduler.
+
+    None if the optimiser is not known, as it is now.
+    """
+    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    if type(optimizer) not in KINDS or hooks:
+        return None
     groups = []
     for group in optimizer.param_groups:
-        numbers = {name: group[name] for name in NUMBERS if name in group}
+        numbers = [(name, group[name]) for name in NUMBERS if name in group]
         if any(group.get(name) for name in UNKNOWN) or any(
-            isinstance(value, Tensor) for value in numbers.values()
+            isinstance(value, Tensor) for _, value in numbers
         ):
             return None
-        zeros = tuple(name for name, value in numbers.items() if value == 0)
-        held = tuple(places[parameter] for parameter in group["params"])
-        groups.append((held, zeros, group.get("nesterov"), group.get("decoupled_weight_decay")))
+        zeros = tuple(name for name, value in numbers if value == 0)
+        flags = (group.get("nesterov"), group.get("decoupled_weight_decay"))
+        groups.append((len(group["params"]), zeros, *flags))
     return type(optimizer), tuple(groups)
 
 
@@ -67,33 +82,35 @@ def clip_gradients(agents: Sequence[Agent], gradients: Sequence[Tensor]) -> None
 
 @torch.no_grad()
 def optimizer_step(
-    of: SameLayers, weights: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    optimizers: Sequence[Optimizer],
+    parameters: Sequence[Sequence[Tensor]],
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
 ) -> None:
     """Update the agents' weights and the states of their optimisers.
 
     Args:
-        of: agents with the same `optimizer_signature`, which is not None.
-        weights: stacked, in the order of their parameters, `(agents, ...)`.
+        optimizers: of the agents, with the same `optimizer_signature`, which is not None.
+        parameters: each of all agents.
+        weights: the same, stacked, `(agents, ...)`.
         gradients: likewise; None where a parameter has none.
     """
-    optimizers = [agent.optimizer for agent in of.agents]
     step = _sgd if isinstance(optimizers[0], SGD) else _adam
-    places = {parameter: k for k, parameter in enumerate(of.agents[0].parameters)}
+    places = {same[0]: k for k, same in enumerate(parameters)}
     for g, group in enumerate(optimizers[0].param_groups):
         settings = _Settings(optimizers, g)
         for k in (places[parameter] for parameter in group["params"]):
             gradient = gradients[k]
             if gradient is None:
                 continue
-            own = of.parameters[k]
+            own = parameters[k]
             states: list[State] = []  # plain SGD has none
             if isinstance(optimizers[0], Adam) or settings.on("momentum"):
                 states = [optimizer.state[p] for optimizer, p in zip(optimizers, own, strict=True)]
             step(weights[k].detach(), gradient, states, settings)
             unstack(weights[k], own)
-    for agent in of.agents:
-        agent.optimizer._opt_called = True  # type: ignore[attr-defined]  # as schedulers want it
-        agent.count_step()
+    for optimizer in optimizers:
+        optimizer._opt_called = True  # type: ignore[attr-defined]  # as schedulers want it
 
 
 class _Settings:
@@ -123,13 +140,14 @@ def _sgd(weight: Tensor, gradient: Tensor, states: Sequence[State], settings: _S
         gradient = gradient + settings.number("weight_decay", weight) * weight
     direction = gradient
     if settings.on("momentum"):
-        momentum, name = settings.number("momentum", weight), "momentum_buffer"
-        is_first = torch.tensor([state.get(name) is None for state in states], device=weight.device)
-        direction = momentum * _moment(states, name, weight)
-        direction = direction + (1 - settings.number("dampening", weight)) * gradient
-        if bool(is_first.any()):  # the first gradient is taken whole
+        momentum, before = settings.number("momentum", weight), _Moment(states, "momentum_buffer")
+        direction = before.stacked(weight).mul_(momentum)
+        kept = 1 - settings.number("dampening", weight)
+        direction += kept * gradient if settings.on("dampening") else gradient
+        if before.absent:  # the first gradient is taken whole
+            is_first = torch.tensor([part is None for part in before.parts])
             direction = torch.where(_column(is_first, weight), gradient, direction)
-        _keep(states, name, direction)
+        before.replace(direction)
         if settings.on("nesterov"):
             direction = gradient + momentum * direction
     weight.sub_(settings.number("lr", weight) * direction)
@@ -144,30 +162,41 @@ def _adam(weight: Tensor, gradient: Tensor, states: Sequence[State], settings: _
         else:
             gradient = gradient + decay * weight
     beta_1, beta_2 = settings.number("betas", weight, 0), settings.number("betas", weight, 1)
-    steps = 1 + torch.stack([state.get("step", torch.zeros(())) for state in states])
-    mean = _moment(states, "exp_avg", weight)
+    steps, means, squares = (_Moment(states, name) for name in ("step", "exp_avg", "exp_avg_sq"))
+    taken = 1 + steps.stacked(torch.zeros(len(states)))
+    mean = means.stacked(weight)
     mean = mean + (1 - beta_1) * (gradient - mean)
-    square = _moment(states, "exp_avg_sq", weight) * beta_2 + (1 - beta_2) * gradient.square()
-    for name, value in (("exp_avg", mean), ("exp_avg_sq", square), ("step", steps)):
-        _keep(states, name, value)
-    taken = _column(steps.double(), weight)
-    corrections = [(1 - beta**taken).to(weight) for beta in (beta_1, beta_2)]
+    square = squares.stacked(weight) * beta_2 + (1 - beta_2) * gradient.square()
+    for moment, value in ((steps, taken), (means, mean), (squares, square)):
+        moment.replace(value)
+    exponent = _column(taken.double(), weight)
+    corrections = [(1 - beta**exponent).to(weight) for beta in (beta_1, beta_2)]
     scale = (square.sqrt() / corrections[1].sqrt()).add_(settings.number("eps", weight))
     weight.sub_((rate / corrections[0]) * (mean / scale))
 
 
-def _moment(states: Sequence[Mapping[str, Tensor]], name: str, like: Tensor) -> Tensor:
-    """Return a moment of every agent, `(agents, ...)`; 0 before its first step."""
-    zero = torch.zeros_like(like[0])
-    return torch.stack([found if (found := s.get(name)) is not None else zero for s in states])
+class _Moment:
+    """A moment in the states of several optimisers, which have none before their first step."""
 
+    def __init__(self, states: Sequence[State], name: str) -> None:
+        self._states, self._name = states, name
+        self.parts: list[Tensor | None] = [state.get(name) for state in states]
+        self.absent = any(part is None for part in self.parts)
 
-def _keep(states: Sequence[State], name: str, stacked: Tensor) -> None:
-    """Write a moment to the states of the optimisers."""
-    for state, part in zip(states, stacked, strict=True):
-        if state.get(name) is None:
-            state[name] = torch.empty_like(part)
-    unstack(stacked, [state[name] for state in states])
+    def stacked(self, like: Tensor) -> Tensor:
+        """Return it for every agent, in the shape of `like`; 0 where there is none."""
+        zero = torch.zeros_like(like[0])
+        return torch.stack([zero if part is None else part for part in self.parts])
+
+    def replace(self, stacked: Tensor) -> None:
+        """Write another value to the states."""
+        values = stacked.unbind()
+        if self.absent:
+            for state, part, value in zip(self._states, self.parts, values, strict=True):
+                if part is None:
+                    state[self._name] = torch.empty_like(value)
+        own = [state[self._name] for state in self._states]
+        torch._foreach_copy_(own, values)
 
 
 def _column(values: Tensor, like: Tensor) -> Tensor:

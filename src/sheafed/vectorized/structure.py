@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from operator import attrgetter
 from typing import cast
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import cross_entropy, mean_squared_error
 from sheafed.agents.samples import Batch, TensorSamples
-from sheafed.vectorized.layers import DROPOUT, unknown
+from sheafed.vectorized.layers import unknown
+from sheafed.vectorized.stacked_layers import trace
 
 OBJECTIVES = (cross_entropy, mean_squared_error)
 """The objectives that are known."""
@@ -27,6 +29,7 @@ MOST_WEIGHTS, MOST_ACTIVATIONS = 1 << 16, 1 << 19
 """Of one agent, the latter of one layer for one batch. Beyond them an agent keeps the processor
 busy by itself: copying its weights, or leaving its caches, costs more than stacking saves."""
 FULL = (torch.float32, torch.float64)
+_TRAINING, _REQUIRES_GRAD = attrgetter("training"), attrgetter("requires_grad")
 
 
 def layers_of(module: nn.Module | None) -> list[nn.Module]:
@@ -76,6 +79,7 @@ def signature(agent: Agent) -> Hashable:
     return (
         agent.device,
         agent.objective,
+        agent.frozen,
         agent.order.batch_size,
         _shape(batch.inputs),
         None if batch.targets is None else _shape(batch.targets),
@@ -89,35 +93,25 @@ def signature(agent: Agent) -> Hashable:
     )
 
 
-def modes(agent: Agent) -> list[bool]:
-    """Return what agents must have in common too, and what may change during training."""
-    modules = [m for top in (agent.encoder, agent.head) if top is not None for m in top.modules()]
-    return [m.training for m in modules] + [p.requires_grad for p in agent.parameters]
+def switched_parts(agent: Agent) -> tuple[list[nn.Module], list[nn.Parameter]]:
+    """Return what may be switched during training: modules by their mode, weights by gradients."""
+    tops = [top for top in (agent.encoder, agent.head) if top is not None]
+    return [module for top in tops for module in top.modules()], agent.parameters
 
 
-def dropout_inputs(agent: Agent, inputs: Tensor) -> list[Tensor]:
-    """Return what would be the input of each dropout layer, for its shape and layout."""
-    return [x for layer, x in _trace(agent, inputs) if isinstance(layer, DROPOUT)]
+def modes(modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:
+    """Return how they are switched, which agents must have in common too."""
+    return (*map(_TRAINING, modules), *map(_REQUIRES_GRAD, parameters))
 
 
 def _unfit(agent: Agent) -> str | None:
-    for layer, x in _trace(agent, cast(Tensor, _batch(agent).inputs)):
+    layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
+    for layer, x in zip(layers, trace(layers, cast(Tensor, _batch(agent).inputs)), strict=False):
         if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
             return f"a {type(layer).__name__} of {x.ndim} dimensions"
         if x.numel() // len(x) * agent.order.batch_size > MOST_ACTIVATIONS:
             return f"a layer with more than {MOST_ACTIVATIONS:,} activations"
     return None
-
-
-@torch.no_grad()
-def _trace(agent: Agent, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
-    """Return every layer with its input, in evaluation mode."""
-    found, x = [], inputs
-    with agent.inference():
-        for layer in [*layers_of(agent.encoder), *layers_of(agent.head)]:
-            found.append((layer, x))
-            x = layer(x.clone() if getattr(layer, "inplace", False) else x)
-    return found
 
 
 def _batch(agent: Agent) -> Batch:

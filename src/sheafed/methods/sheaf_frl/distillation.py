@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from sheafed.agents.objectives import soft_cross_entropy
 from sheafed.errors import HandshakeError
+from sheafed.methods.latent_codec import OUTPUTS
 from sheafed.methods.predictions import Head
-from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS
 from sheafed.metrics.functional import in_shape_of
 from sheafed.options import Fraction, Positive, options
 

@@ -2,13 +2,14 @@ r"""The gluing penalty as one agent sees it: how far its latents are from what i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint
 from sheafed.methods.sheaf_frl.compressed_endpoints import in_stalk
-from sheafed.methods.sheaf_frl.penalty_weight import PenaltyWeight
+from sheafed.methods.sheaf_frl.penalty_weight import Constant, PenaltyWeight, WarmUp
 
 
 def gluing_penalty(
@@ -50,6 +51,25 @@ def gluing_penalty(
     return total
 
 
+def gluing_penalties(own: Tensor, targets: Sequence[Sequence[tuple[Tensor, float]]]) -> Tensor:
+    r"""Return `gluing_penalty` of several agents, `(agents,)`, whose latents are whitened.
+
+    Args:
+        own: $A_i$ of all agents, `(agents, K, d)`.
+        targets: of every agent, $T_{ij} A_j$ and $\lambda > 0$ of its neighbours.
+    """
+    places = [k for k, of_one in enumerate(targets) for _ in of_one]
+    if not places:
+        return own.new_zeros(len(own))
+    at = torch.tensor(places, device=own.device)
+    others = torch.stack([target for of_one in targets for target, _ in of_one])
+    weights = own.new_tensor([weight for of_one in targets for _, weight in of_one])
+    differences = (own.index_select(0, at) - others).square().sum((-2, -1))
+    terms = differences * (weights / (2 * own.shape[-2] * own.shape[-1]))
+    terms = terms / own.square().mean((-2, -1)).index_select(0, at)
+    return own.new_zeros(len(own)).index_add(0, at, terms)
+
+
 def misalignment_at(endpoint: EdgeEndpoint, own: Tensor, target: Tensor, received: Tensor) -> float:
     r"""Return $\|A_i - V A_j\|^2 / (\|A_i\|^2 + \|A_j\|^2)$ as either end of the edge can see it.
 
@@ -85,7 +105,7 @@ def updated_weights(
     updated = {}
     for j, weight in weights.items():
         seen = None
-        if j in targets:
+        if j in targets and not isinstance(schedule, Constant | WarmUp):  # these ask for none
             seen = misalignment_at(endpoints[j], own, targets[j], received[j])
         updated[j] = schedule.update(weight, round, seen)
     return updated

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafed.methods.endpoints import EdgeEndpoint
-from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES
+from sheafed.methods.latent_codec import OUTPUTS, PROBABILITIES
 from sheafed.methods.sheaf_frl.round_messages import in_frame, is_comparable
 from sheafed.transport.message import Message
 

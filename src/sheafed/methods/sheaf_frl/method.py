@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 from sheafed.channels import Channel
 from sheafed.errors import InputError
 from sheafed.methods.consensus import Consensus
+from sheafed.methods.latent_codec import Quantisation
 from sheafed.methods.node import NodeContext
 from sheafed.methods.shared_solver import SharedSolver, Solver
 from sheafed.methods.sheaf_frl.distillation import Distillation
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise
-from sheafed.methods.sheaf_frl.latent_codec import Quantisation
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps, MapPolicy
 from sheafed.methods.sheaf_frl.node import SheafFRLNode
 from sheafed.methods.sheaf_frl.penalty_weight import Constant, DualAscent, PenaltyWeight, WarmUp
@@ -42,7 +42,7 @@ class SheafFRL:
             map is fitted, but what arrived last is still used: own latents of the same pilots are
             pulled to it, and its class probabilities are learnt.
         quantisation: how latents cross the wire, `"none"`, `"float16"` or `"int8"` (see
-            `sheafed.methods.sheaf_frl.latent_codec`). Class probabilities are sent as float16 with
+            `sheafed.methods.latent_codec`). Class probabilities are sent as float16 with
             `"int8"`.
         channel: over which latents are transmitted (see `sheafed.channels`); None for a
             perfect one. Class probabilities do not cross it: they are protected, as data are.

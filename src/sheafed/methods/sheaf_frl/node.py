@@ -13,31 +13,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
-from sheafed.methods.consensus import Consensus, agree, count_classes, is_labelled
+from sheafed.methods.consensus import Consensus, agree, count_classes
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import PlainEndpoint
-from sheafed.methods.node import ROUND, NodeContext, count_outputs, latent_dtype
+from sheafed.methods.latent_codec import OUTPUTS, PROBABILITIES, LatentCodec
+from sheafed.methods.node import ROUND, NodeContext, latent_dtype
 from sheafed.methods.predictions import check_same_classes
+from sheafed.methods.sheaf_frl import together
 from sheafed.methods.sheaf_frl.distillation import Distillation, check_same_outputs
+from sheafed.methods.sheaf_frl.exchange import Exchange
 from sheafed.methods.sheaf_frl.gluing_penalty import gluing_penalty, updated_weights
 from sheafed.methods.sheaf_frl.last_exchange import LastExchange
-from sheafed.methods.sheaf_frl.latent_codec import OUTPUTS, PROBABILITIES, LatentCodec
 from sheafed.methods.sheaf_frl.make_endpoint import make_endpoint, warn_if_undetermined
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
-from sheafed.methods.sheaf_frl.map_updates import MapUpdates
+from sheafed.methods.sheaf_frl.map_updates import Fit, MapUpdates
 from sheafed.methods.sheaf_frl.penalty_weight import as_penalty
+from sheafed.methods.sheaf_frl.predicted import check_single_samples, predicted
 from sheafed.methods.sheaf_frl.round_messages import (
     IN_FRAME,
     check_probabilities,
     expected_tensors,
-    is_comparable,
     moved_to,
 )
 from sheafed.methods.sheaf_frl.sent_pilots import SentPilots, release
 from sheafed.methods.whitening import Unwhitened
-from sheafed.pilots.policies import PilotPolicy, as_pilot_policy, policy_digest
+from sheafed.pilots.policies import as_pilot_policy, policy_digest
 from sheafed.transport.message import Message, TensorSpec
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class SheafFRLNode(DynamicNode):
             method.pilots_per_round, context.pilots.total, context.seed
         )
         self.codec = LatentCodec(method.quantisation, self.dtype)
-        self.classes, self.outputs = _predicted(method, self.agent)
+        self.classes, self.outputs = predicted(method, self.agent)
         """How many classes, or numbers, the head predicts for its neighbours."""
         self.learnt_classes = self.classes
         """How many classes the head learns from its neighbours."""
@@ -71,8 +72,10 @@ class SheafFRLNode(DynamicNode):
         self.shows_pilots = method.noise is None
         # A newcomer's maps are fitted to exact latents, once at each end.
         self.neighbours_may_change = method.noise is None and method.edge_dim is None
-        self._penalised = self.penalty.active and not self.agent.frozen
+        self.penalised = self.penalty.active and not self.agent.frozen
         self._sent: SentPilots | None = None
+        self.encoded: tuple[Tensor, Tensor] | None = None
+        """Latents of the next exchange's pilots, raw and white, if they are known already."""
         self._last_exchange = LastExchange()
 
     # A round
@@ -90,33 +93,61 @@ class SheafFRLNode(DynamicNode):
         pilots are pulled to it, and the head learns its predictions.
         """
         if not self.map_updates.is_exchanged(round):
-            own = None
-            if self._penalised and self._last_exchange.received:
-                own = self._encode_pilots(self._last_exchange.round, learning=True)[1]
+            then = self.compared_round()
+            own = None if then is None else self._encode_pilots(then, learning=True)[1]
             return self._step(round, own)
+        exchange = self.read_exchange(round, inbox)
+        for fit in self.fits(round, exchange):
+            fit.solve()
+        self.remember(round, exchange)
+        log = self._step(round, exchange.sent.own)
+        self.update_weights(round, exchange)
+        return log
+
+    def read_exchange(self, round: int, inbox: Mapping[str, Message]) -> Exchange:
+        """Return what was sent, and what arrived and can be read."""
         sent, self._sent = self._sent_pilots(), None
-        messages = self._readable_messages(round, inbox)
-        comparable = {j: m for j, m in messages.items() if is_comparable(m)}
-        self._fit_maps(round, sent, comparable)
-        self._last_exchange = LastExchange.read(round, messages, self.endpoints)
+        return Exchange(sent, self._readable_messages(round, inbox))
+
+    def fits(self, round: int, exchange: Exchange) -> list[Fit]:
+        """Return the fits of maps that follow from an exchange."""
+        return self._fits(round, exchange.sent, exchange.comparable)
+
+    def remember(self, round: int, exchange: Exchange) -> None:
+        """Read what arrived by the maps as they are now, and keep it."""
+        self._last_exchange = LastExchange.read(round, exchange.messages, self.endpoints)
         if isinstance(self.method.distillation, Consensus) and self.learnt_classes:
-            said = [m.tensors.get(PROBABILITIES) for _, m in sorted(comparable.items())]
+            said = [m.tensors.get(PROBABILITIES) for _, m in sorted(exchange.comparable.items())]
             self._last_exchange.consensus = agree(
-                sent.probabilities,
+                exchange.sent.probabilities,
                 [p for p in said if p is not None],
                 self.method.distillation.sharpness,
             )
-        log = self._step(round, sent.own)
+
+    def update_weights(self, round: int, exchange: Exchange) -> None:
+        """Let the weights of the penalty follow how far the edges are misaligned."""
         self.weights = updated_weights(
             self.penalty,
             self.weights,
             round,
             self.endpoints,
-            sent.own.detach(),
+            exchange.sent.own.detach(),
             self._last_exchange.targets(),
-            {j: message.tensors["latents"] for j, message in messages.items()},
+            {j: message.tensors["latents"] for j, message in exchange.messages.items()},
         )
-        return log
+
+    def penalty_targets(self) -> list[tuple[Tensor, float]]:
+        """Return what own latents are pulled to, each with its weight."""
+        targets = self._last_exchange.targets()
+        return [(t, self.weights[j]) for j, t in targets.items() if self.weights[j] > 0]
+
+    before_send = staticmethod(together.before_send)
+    receive_together = staticmethod(together.receive_together)
+
+    def compared_round(self) -> int | None:
+        """Return the round of the pilots that are compared between exchanges, if any are."""
+        compared = self.penalised and self._last_exchange.received
+        return self._last_exchange.round if compared else None
 
     def reuse(self, round: int, message: Message) -> Message | None:
         """Use an earlier message as far as it still holds, see `moved_to`."""
@@ -142,8 +173,11 @@ class SheafFRLNode(DynamicNode):
 
     def _encode_pilots(self, round: int, *, learning: bool) -> tuple[Tensor, Tensor]:
         """Return the own latents of a round's pilots `(K, d)`, raw and white."""
+        if self.encoded is not None:
+            encoded, self.encoded = self.encoded, None
+            return encoded
         selection = self.pilot_policy.select(round)
-        with torch.set_grad_enabled(learning and self._penalised):
+        with torch.set_grad_enabled(learning and self.penalised):
             raw = selection.pool(self.pilot_latents(selection.indices, round))
             return raw, self.whitening.train(learning)(raw)
 
@@ -184,14 +218,14 @@ class SheafFRLNode(DynamicNode):
             for j, endpoint in self.endpoints.items()
         }
 
-    def _fit_maps(self, round: int, sent: SentPilots, messages: Mapping[str, Message]) -> None:
+    def _fits(self, round: int, sent: SentPilots, messages: Mapping[str, Message]) -> list[Fit]:
         own, own_all = sent.own.detach(), sent.own_all
         if not all(isinstance(endpoint, PlainEndpoint) for endpoint in self.endpoints.values()):
             # A map that shapes what leaves must not tell more of the latents than what leaves does.
             own, own_all = sent.released, sent.released_all
         as_sent = self.codec.as_sent
         own_all = None if own_all is None else as_sent(own_all)
-        self.map_updates.fit(round, self.endpoints, messages, as_sent(own), own_all)
+        return self.map_updates.fits(round, self.endpoints, messages, as_sent(own), own_all)
 
     def _step(self, round: int, own: Tensor | None) -> dict[str, float]:
         """Descend on objective, gluing penalty and distillation loss."""
@@ -210,7 +244,7 @@ class SheafFRLNode(DynamicNode):
         with self.agent.rng_context():
             loss = self.local_loss(round)
             log["loss"] = float(loss.detach())
-            distillation_loss = self._distillation_loss(round)
+            distillation_loss = self.distillation_loss(round)
             if distillation_loss is not None:
                 loss = loss + distillation_loss
                 log["distillation_loss"] = float(distillation_loss.detach())
@@ -218,7 +252,7 @@ class SheafFRLNode(DynamicNode):
             self.agent.apply_gradients()
         return log
 
-    def _distillation_loss(self, round: int) -> Tensor | None:
+    def distillation_loss(self, round: int) -> Tensor | None:
         distillation = self.method.distillation
         if isinstance(distillation, Consensus):
             return self._consensus_loss(distillation, round)
@@ -302,7 +336,9 @@ class SheafFRLNode(DynamicNode):
 
     def refit(self, round: int, inbox: Mapping[str, Message]) -> None:
         if self.map_updates.is_exchanged(round):
-            self._fit_maps(round, self._sent_pilots(), self._readable_messages(round, inbox))
+            messages = self._readable_messages(round, inbox)
+            for fit in self._fits(round, self._sent_pilots(), messages):
+                fit.solve()
 
     # State
 
@@ -319,23 +355,3 @@ class SheafFRLNode(DynamicNode):
         self.map_updates.running = dict(state["running"])
         self.weights = dict(state["weights"])
         self._last_exchange = LastExchange.from_state(state["last_exchange"])
-
-
-def _predicted(method: SheafFRL, agent: Agent) -> tuple[int, int]:
-    """Return how many classes and how many numbers an agent's head predicts for its neighbours."""
-    if method.distillation is None:
-        return 0, 0
-    if isinstance(method.distillation, Consensus):
-        return (count_classes(agent) if is_labelled(agent) else 0), 0
-    predicted = count_outputs(agent)
-    return (0, predicted) if agent.regression else (predicted, 0)
-
-
-def check_single_samples(name: str, policy: PilotPolicy) -> None:
-    """Raise if pilots are means of samples: these have no class that could be agreed on."""
-    if policy.select(0).groups is not None:
-        raise InputError(
-            f"agent {name!r}: {type(policy).__name__} has means of samples as pilots, and a "
-            "consensus is on the classes of single samples; take another policy, a number of "
-            "pilots_per_round, or Distillation() in place of Consensus()"
-        )

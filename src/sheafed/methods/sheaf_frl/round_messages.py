@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from sheafed.errors import MessageError
 from sheafed.methods.endpoints import EdgeEndpoint
+from sheafed.methods.latent_codec import PROBABILITIES, LatentCodec
 from sheafed.methods.predictions import are_probabilities
-from sheafed.methods.sheaf_frl.latent_codec import PROBABILITIES, LatentCodec
 from sheafed.transport.message import Message, TensorSpec
 
 IN_FRAME = "fitted"
@@ -56,8 +56,10 @@ def expected_tensors(
 
 def check_probabilities(codec: LatentCodec, message: Message) -> None:
     """Raise unless the class probabilities of a message, if it has any, are probabilities."""
+    if PROBABILITIES not in message.tensors:
+        return
     unpacked = codec.unpack(message, PROBABILITIES).tensors
-    if PROBABILITIES in unpacked and not are_probabilities(unpacked[PROBABILITIES]):
+    if not are_probabilities(unpacked[PROBABILITIES]):
         raise MessageError(
             PROBABILITIES,
             f"{message}: rows of probabilities must be at least 0 and sum to 1",

@@ -1,22 +1,12 @@
-r"""Consensus distillation: agents learn the pilots' classes from what neighbours agree on.
-
-Beyond the paper. Every agent trains on its own labels, as if it were alone, and by a second head
-(`sheafed.methods.consensus_head`) on pilots, with the consensus of its own prediction and its
-neighbours' as their label (`sheafed.methods.consensus`). Encoders are trained by it too, so agents
-come to represent the same classes, their own among them, and what Procrustes maps then carry is
-read well. While training only predictions are exchanged, once an epoch; latents are, once, when
-maps are fitted.
-"""
+"""Consensus distillation from the point of view of one agent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import field, replace
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sheafed.errors import MessageError
@@ -28,76 +18,40 @@ from sheafed.methods.consensus import (
     count_classes,
     is_labelled,
 )
-from sheafed.methods.consensus_head import ConsensusHead, mean_head
+from sheafed.methods.consensus_distillation.together import take_steps
+from sheafed.methods.consensus_head import ConsensusHead, copy_head
+from sheafed.methods.divergence import divergence_of
+from sheafed.methods.latent_codec import PROBABILITIES
 from sheafed.methods.local_loss import loss_and_latents
 from sheafed.methods.node import ROUND, NodeContext
-from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
-from sheafed.methods.predictions import are_probabilities, check_same_classes
-from sheafed.methods.reading_head import as_reading_head, fit_reading_head
-from sheafed.options import Count, Fraction, NotNegative, Positive, Switch, options
+from sheafed.methods.own_offset import with_own_offset
+from sheafed.methods.post_hoc_node import PostHocNode
+from sheafed.methods.predictions import (
+    are_sent_probabilities,
+    as_bytes,
+    check_same_classes,
+    from_bytes,
+)
+from sheafed.methods.reading_head import OffsetHead, ReadingHead
+from sheafed.methods.reading_head_fit import fit_reading_head
 from sheafed.transport.message import Message, TensorSpec
+from sheafed.vectorized import StackedCohort
 
-PROBABILITIES = "probabilities"
-PRECISION = torch.float16
-"""Of probabilities in messages: off by at most $2^{-11}$ of themselves."""
-Pilots = Annotated[int, Field(ge=FEWEST, strict=True)]
+if TYPE_CHECKING:
+    from sheafed.methods.consensus_distillation.method import ConsensusDistillation
 
-
-@options
-class ConsensusDistillation(PostHocOptions):
-    r"""Train on own labels and on the pilots' classes that neighbours agree on.
-
-    Every epoch agents tell their neighbours the class probabilities of all pilots. The loss of a
-    step is the objective on a batch of own samples and, of a second head, the cross-entropy of
-    these and the soft cross-entropy of as many pilots against the consensus, of those about which
-    it is confident. Own data are classified by the mean of both heads. Maps are fitted after
-    training, as `PostHocOptions` say.
-
-    Agents must mean the same classes. One without a head of classes trains for itself. One without
-    labels learns the consensus by its only head, and does not teach.
-
-    Args:
-        confidence: the probability that the consensus of a pilot must exceed to be learnt. With 1
-            agents train alone, and all they exchange is what maps and reading heads are fitted to.
-        weight: of the soft cross-entropy beside the objective.
-        sharpness: by how much confident predictions outweigh others, see
-            `sheafed.methods.consensus.consensus`.
-        calibrate: divide the head's scores by the temperature at which they predict the agent's
-            validation data best. Without such data they are taken as they are.
-        exchange_every: rounds from one exchange to the next, by default an epoch.
-        pilots_per_round: in a training step, at least 2, by default the agent's batch size.
-        reading_head: read what neighbours send by a head that is fitted to it when the maps are
-            (`sheafed.methods.reading_head`). Without, the consensus head reads it as it is.
-        consensus_head: learn the consensus by a second head. Without, the agent's own learns it,
-            and classifies own data.
-    """
-
-    name: Literal["consensus-distillation"] = field(
-        default="consensus-distillation", kw_only=True, repr=False
-    )
-    confidence: Fraction = 0.3
-    weight: Positive = 1.0
-    sharpness: NotNegative = 4.0
-    calibrate: Switch = True
-    exchange_every: Count | None = None
-    pilots_per_round: Pilots | None = None
-    reading_head: Switch = True
-    consensus_head: Switch = True
-    shrinkage: Fraction | Literal["least"] = field(default=0.9, kw_only=True)
-
-    @property
-    def label(self) -> str:
-        return "Consensus distillation"
-
-    def node(self, context: NodeContext) -> ConsensusDistillationNode:
-        return ConsensusDistillationNode(self, context)
+SENT = torch.uint8
+"""How probabilities are sent, see `as_bytes`."""
 
 
 class ConsensusDistillationNode(PostHocNode):
     neighbours_may_change = True
+    steps_together = True
 
     def __init__(self, method: ConsensusDistillation, context: NodeContext) -> None:
-        super().__init__(context, method.whitening, method.shrinkage, method.channel)
+        super().__init__(
+            context, method.whitening, method.shrinkage, method.channel, method.quantisation
+        )
         self.method = method
         self.consensus = Consensus(
             method.confidence, method.weight, method.sharpness, method.calibrate
@@ -150,6 +104,23 @@ class ConsensusDistillationNode(PostHocNode):
             learner.optimizer_step(torch.stack(list(losses.values())).sum())
         return {name: float(loss.detach()) for name, loss in losses.items()}
 
+    @property
+    def together_with(self) -> bool:
+        return self.consensus_head is not None
+
+    @staticmethod
+    def receive_together(
+        nodes: Sequence[ConsensusDistillationNode],
+        round: int,
+        inboxes: Mapping[str, Mapping[str, Message]],
+        cohort: StackedCohort,
+    ) -> dict[str, dict[str, float]]:
+        for node in nodes:
+            if node.is_exchanged(round):
+                with divergence_of(node.name, round):
+                    node._agree(round, inboxes[node.name])
+        return take_steps(nodes, round, cohort)
+
     def _losses_on_labels(self, round: int) -> dict[str, Tensor]:
         """Return the objective on the next batch, and what the consensus head loses on it.
 
@@ -187,31 +158,36 @@ class ConsensusDistillationNode(PostHocNode):
 
     def _predict(self, latents: Tensor, head: nn.Module | None = None) -> Tensor:
         calibrate = self.method.calibrate
-        return calibrated_probabilities(self.agent, latents, calibrate=calibrate, head=head).to(
-            PRECISION
+        return as_bytes(
+            calibrated_probabilities(self.agent, latents, calibrate=calibrate, head=head)
         )
 
     def _agree(self, round: int, inbox: Mapping[str, Message]) -> None:
         """Form the consensus of own predictions and what neighbours have said last."""
-        spec = TensorSpec(PRECISION, (self.context.pilots.total, self.classes))
+        spec = TensorSpec(SENT, (self.context.pilots.total, self.classes))
         taught = {j for j in self.neighbours if self.classes and self.peers[j]["teaches"]}
         specs = {j: {PROBABILITIES: spec} if j in taught else {} for j in self.neighbours}
         messages = self.valid_messages(round, ROUND, inbox, specs, _check)
         for j in taught & messages.keys():
             self._predictions[j] = messages[j].tensors[PROBABILITIES]
-        others = [self._predictions[j] for j in sorted(self._predictions)]
-        targets = agree(self._own, others, self.method.sharpness)
+        others = [from_bytes(self._predictions[j]) for j in sorted(self._predictions)]
+        own = None if self._own is None else from_bytes(self._own)
+        targets = agree(own, others, self.method.sharpness)
         if self.targets is None and targets is not None and self.consensus_head is not None:
             self.consensus_head.start()
         self.targets, self._own = targets, None
 
+    def learnt_rows(self, round: int) -> Tensor:
+        """Return the pilots that are learnt in a round; none if too few are agreed on."""
+        if self.targets is None:
+            return torch.zeros(0, dtype=torch.long)
+        moment = (self.context.seed, self.name, round)
+        return self.consensus.learnt_pilots(self.targets, self.pilots_per_round, *moment)
+
     def _distillation_loss(self, round: int) -> Tensor | None:
         """Return the soft cross-entropy on pilots of this round; None if too few are agreed on."""
-        if self.targets is None:
-            return None
-        moment = (self.context.seed, self.name, round)
-        rows = self.consensus.learnt_pilots(self.targets, self.pilots_per_round, *moment)
-        if not len(rows):
+        rows = self.learnt_rows(round)
+        if self.targets is None or not len(rows):
             return None
         head = self.consensus_head or self.agent.apply_head
         scores = head(self.pilot_latents.in_training(rows, round))
@@ -220,19 +196,17 @@ class ConsensusDistillationNode(PostHocNode):
     # After training
 
     def beside_latents(self, pilots: Tensor) -> dict[str, dict[str, Tensor]]:
-        """Tell neighbours with a head what this agent makes of the pilots, by both its heads."""
+        """Tell neighbours with a head what this agent makes of the pilots, as of its own data."""
         listeners = [j for j in self.neighbours if self.peers[j]["classes"]]
         if not (self.method.reading_head and self.teaches and listeners):
             return {}
-        second = self._second
-        head = None if second is None else mean_head(self.agent, second)
-        probabilities = self._predict(pilots, head)
+        probabilities = self._predict(pilots, self._spoken_head())
         return {j: {PROBABILITIES: probabilities} for j in listeners}
 
     def expected_beside(self, neighbour: str) -> dict[str, TensorSpec]:
         if not (self.method.reading_head and self.classes and self.peers[neighbour]["teaches"]):
             return {}
-        return {PROBABILITIES: TensorSpec(PRECISION, (self.context.pilots.total, self.classes))}
+        return {PROBABILITIES: TensorSpec(SENT, (self.context.pilots.total, self.classes))}
 
     def check_alignment(self, message: Message) -> None:
         _check(message)
@@ -244,28 +218,41 @@ class ConsensusDistillationNode(PostHocNode):
         Without any it is the consensus head as it is, if that has learnt anything; an earlier one
         was fitted to an earlier encoder.
         """
-        second = self._second
-        self.reading_head = second and deepcopy(second).eval().requires_grad_(False)
-        taught = {j: m.tensors for j, m in sorted(messages.items()) if PROBABILITIES in m.tensors}
-        if taught:
-            said = torch.cat([tensors[PROBABILITIES].float() for tensors in taught.values()])
-            latents = [self.interpret(tensors["latents"], j) for j, tensors in taught.items()]
+        self.reading_head = None
+        received = {
+            j: (self.interpret(m.tensors["latents"], j), from_bytes(m.tensors[PROBABILITIES]))
+            for j, m in sorted(messages.items())
+            if PROBABILITIES in m.tensors
+        }
+        if received:
             self.reading_head = fit_reading_head(
                 self.agent,
-                torch.cat(latents),
-                said / said.sum(-1, keepdim=True),
+                received,
                 seed=self.context.seed,
-                start=second,
+                start=self._second,
+                sender_offsets=self.method.sender_offsets,
             )
+        elif (spoken := self._spoken_head()) is not None:
+            self.reading_head = ReadingHead(spoken.head, {self.name: spoken.offset})
 
     @property
     def own_head(self) -> nn.Module | None:
-        """The mean of the agent's head and, once it is fitted, the reading head.
+        """The reading head for what the agent itself encodes, once maps are fitted.
 
-        None without a consensus head, or one that has learnt anything: then it is the agent's own.
+        None without a consensus head that has learnt anything: then it is the agent's own.
+        """
+        if self._second is None or self.reading_head is None:
+            return None
+        return self.reading_head.of(self.name)
+
+    def _spoken_head(self) -> OffsetHead | None:
+        """Return the consensus head, with an offset for the classes that the agent's data have.
+
+        By it the agent tells neighbours what to make of its latents. None if there is none, or it
+        has learnt nothing.
         """
         second = self._second
-        return None if second is None else mean_head(self.agent, self.reading_head or second)
+        return None if second is None else with_own_offset(self.agent, second, self.classes)
 
     @property
     def _second(self) -> nn.Module | None:
@@ -280,6 +267,7 @@ class ConsensusDistillationNode(PostHocNode):
         return super().shared_settings() | {
             "rounds between exchanges": self.every,
             "reading heads": int(self.method.reading_head),
+            "latent precision": f"{self.codec.dtype} {self.codec.quantisation}",
         }
 
     def announced_sizes(self) -> dict[str, int]:
@@ -306,7 +294,7 @@ class ConsensusDistillationNode(PostHocNode):
         return super().state() | {
             "targets": self.targets,
             "predictions": predictions,
-            "reading_head": None if head is None else dict(head.state_dict()),
+            "reading_head": None if head is None else head.state(),
             "consensus_head": None if self.consensus_head is None else self.consensus_head.state(),
         }
 
@@ -315,14 +303,14 @@ class ConsensusDistillationNode(PostHocNode):
         self.targets, self._predictions = state["targets"], dict(state["predictions"])
         self.reading_head = None
         if state["reading_head"] is not None:
-            self.reading_head = as_reading_head(self.agent, state["reading_head"])
+            self.reading_head = ReadingHead.from_state(copy_head(self.agent), state["reading_head"])
         if self.consensus_head is not None:
             self.consensus_head.load_state(state["consensus_head"])
 
 
 def _check(message: Message) -> None:
     given = message.tensors.get(PROBABILITIES)
-    if given is not None and not are_probabilities(given.float()):
+    if given is not None and not are_sent_probabilities(given):
         raise MessageError(
-            PROBABILITIES, f"{message}: rows of probabilities must be at least 0 and sum to 1"
+            PROBABILITIES, f"{message}: the largest byte of every row of probabilities must be 255"
         )

@@ -44,6 +44,9 @@ class LatentCodec:
 
     def unpack(self, message: Message, *names: str) -> Message:
         """Return the message with those of its tensors that have these names, dequantised."""
+        as_it_is = self.quantisation == "none" and message.tensors.keys() <= set(names)
+        if as_it_is and all(t.dtype == self.dtype for t in message.tensors.values()):
+            return message
         tensors = {
             name: unpack(name, message.tensors, self._quantisation_of(name), self.dtype)
             for name in names
