@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from sheafed import SheafFRL
 from sheafed.methods import Node, NodeContext
@@ -14,12 +15,13 @@ class PacedSheafFRL:
 
     Args:
         pause: in seconds.
+        options: of `SheafFRL`.
     """
 
     label = "Sheaf-FRL with distillation, paced"
 
-    def __init__(self, pause: float) -> None:
-        self.pause, self._method = pause, SheafFRL(distillation=Distillation())
+    def __init__(self, pause: float, **options: Any) -> None:
+        self.pause, self._method = pause, SheafFRL(distillation=Distillation(), **options)
 
     def node(self, context: NodeContext) -> Node:
         node = self._method.node(context)
