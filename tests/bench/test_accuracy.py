@@ -124,6 +124,37 @@ def test_all_methods_train_in_turn(monkeypatch) -> None:
     assert found[PAPER.label][1].bytes_sent > found[PAPER.label][0].bytes_sent
 
 
+def test_a_method_may_stop_where_it_has_reached_all_levels(monkeypatch) -> None:
+    reached = {
+        ALONE.label: (0.5, 0.9, 0.96),
+        PAPER.label: (0.7, 0.8, 0.9),
+        RECOMMENDED.label: (0.96,),
+    }
+
+    class Training:
+        def __init__(self, network: str, name: str) -> None:
+            self.label, self.points = name.removesuffix(" 0"), list[Point]()
+
+        def advance(self, rounds: int) -> Point:
+            value = reached[self.label][len(self.points)]
+            seconds = rounds * (1.0 if self.label == ALONE.label else 1.5)
+            self.points.append(Point(rounds, seconds, rounds, 0.9, value))
+            return self.points[-1]
+
+    monkeypatch.setattr(accuracy, "TimedTraining", Training)
+    monkeypatch.setattr(accuracy.BenchNetwork, "of", lambda federation: federation)
+    monkeypatch.setattr(accuracy, "build_federation", lambda experiment: experiment)
+    plan = AccuracyPlan("two agents", "digits", 60, densest=20, until_reached=True)
+    found = accuracy.train_all(plan, seed=0)
+    rounds = {label: [point.round for point in points] for label, points in found.items()}
+    assert rounds == {
+        ALONE.label: [20, 40, 60],
+        PAPER.label: [20, 40, 60],
+        RECOMMENDED.label: [20],
+    }
+    assert targets(plan, [found])[-1].measured == 1.5  # of the first 20 rounds
+
+
 def test_evaluations_become_rarer() -> None:
     rounds = list(AccuracyPlan("x", "digits", 300).evaluated())
     assert rounds[:3] == [20, 40, 60]

@@ -47,12 +47,16 @@ class AccuracyPlan:
     rounds: int
     """At most."""
     settings: Overrides = ()
+    densest: int = 20
+    """Rounds from one evaluation to the next, at first."""
+    until_reached: bool = False
+    """Whether a method stops when it has reached all levels, whatever the others do."""
 
     def evaluated(self) -> Iterator[int]:
         """Return the rounds after which accuracy is measured, denser at first."""
         done = 0
         while done < self.rounds:
-            done = min(self.rounds, done + max(20, done // 5))
+            done = min(self.rounds, done + max(self.densest, done // 5))
             yield done
 
     def experiment(self, curve: Curve, seed: int) -> Experiment:
@@ -71,7 +75,14 @@ FIVE = AccuracyPlan(
         "data.pilot_fraction=0.02",
     ),
 )
-FIFTEEN = AccuracyPlan("the fifteen agents on MNIST", "fifteen", 2400)
+FIFTEEN = AccuracyPlan(
+    "the fifteen agents on MNIST",
+    "fifteen",
+    2400,
+    ("data.pilot_fraction=0.02",),
+    densest=48,
+    until_reached=True,
+)
 
 
 @dataclass(frozen=True)
@@ -121,11 +132,15 @@ def train_all(plan: AccuracyPlan, seed: int) -> Traces:
         )
         for curve in CURVES
     }
+    training = dict(running)
     for rounds in plan.evaluated():
-        reached = [training.advance(rounds).communication for training in running.values()]
-        if min(reached) >= max(LEVELS):
+        reached = {label: each.advance(rounds).communication for label, each in training.items()}
+        unfinished = [label for label, value in reached.items() if value < max(LEVELS)]
+        if not unfinished:
             break
-    return {label: training.points for label, training in running.items()}
+        if plan.until_reached:
+            training = {label: running[label] for label in unfinished}
+    return {label: each.points for label, each in running.items()}
 
 
 class TimedTraining:
@@ -188,10 +203,10 @@ def targets(plan: AccuracyPlan, found: Sequence[Traces]) -> list[Measurement]:
             Measurement.of_turns(9, f"bytes of {compared}", BYTES_BOUND, sent, raw=raw),
         ]
     what = f"CPU seconds of {RECOMMENDED.label} over training alone, same rounds, {plan.label}"
-    over_alone = [
-        each[RECOMMENDED.label][-1].cpu_seconds / each[ALONE.label][-1].cpu_seconds
-        for each in found
+    last = [
+        list(zip(each[RECOMMENDED.label], each[ALONE.label], strict=False))[-1] for each in found
     ]
+    over_alone = [ours.cpu_seconds / theirs.cpu_seconds for ours, theirs in last]
     return [*measured, Measurement.of_turns(9, what, ALONE_BOUND, over_alone)]
 
 
