@@ -1,6 +1,6 @@
 """Many runs of one config: grids, searches, tables of results."""
 
-from sheafed.sweep.results import COLUMNS, Row, read_summary, tabulate
+from sheafed.sweep.results import COLUMNS, Row, is_finished, read_summary, tabulate
 from sheafed.sweep.runner import Runner
 from sheafed.sweep.search import Range, parse_range, search_all
 from sheafed.sweep.tables import csv_table, markdown_table, with_deviation
@@ -15,6 +15,7 @@ __all__ = [
     "Trial",
     "csv_table",
     "expand_variants",
+    "is_finished",
     "make_trials",
     "markdown_table",
     "parse_range",
