@@ -20,6 +20,9 @@ from torch import Tensor
 
 from sheafed.methods.shared_solver import Solver
 
+Turn = Literal["even", "odd", "always", "never"]
+"""The fits, by number, in which an end refits its map."""
+
 
 class EdgeEndpoint(Protocol):
     """One end of an edge, at agent i."""
@@ -89,7 +92,7 @@ class TransportEndpoint:
         self,
         initial: Tensor,
         *,
-        turn: Literal["even", "odd", "always", "never"],
+        turn: Turn,
         fitted: bool,
         solver: Solver,
     ) -> None:
@@ -140,16 +143,32 @@ def homogeneous_endpoint(dimension: int, *, is_head: bool, solver: Solver) -> Ed
 
 
 def strict_endpoint(
-    dimension: int, other: int, *, is_head: bool, secret: np.random.Generator, solver: Solver
+    dimension: int,
+    other: int,
+    *,
+    is_head: bool,
+    secret: np.random.Generator,
+    solver: Solver,
+    in_turn: bool = True,
 ) -> EdgeEndpoint:
     """Return an endpoint of the strict protocols: a secret random map, then fits in turn.
 
     As printed, both ends refit at once, each to the other's previous message; the two maps then
     swap forever. In turn, tail first, the residual is optimal from the first fit on.
+
+    Args:
+        dimension: of own latents.
+        other: that of the neighbour's.
+        is_head: whether this is the head's end.
+        secret: the stream of the random map.
+        solver: of the Procrustes problem.
+        in_turn: False lets the tail alone fit, whenever it has heard the head; the head keeps its
+            map. One such fit is optimal, and a tail that missed one can still be read.
     """
     width = max(dimension, other)
     initial = random_isometry(width, dimension, secret)
-    turn: Literal["odd", "even"] = "odd" if is_head else "even"
+    turns: tuple[Turn, Turn] = ("odd", "even") if in_turn else ("never", "always")
+    turn = turns[0] if is_head else turns[1]
     return TransportEndpoint(initial, turn=turn, fitted=is_head, solver=solver)
 
 

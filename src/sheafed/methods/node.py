@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -37,6 +37,8 @@ ROUND = "round"
 """The kind of the messages that a round exchanges."""
 ALIGNMENT = "alignment"
 """The kind of the messages for maps that are fitted after training."""
+FROM_HEAD, FROM_TAIL = "alignment from head", "alignment from tail"
+"""Their kinds where the tail of an edge can speak only when it has heard the head."""
 
 logger = logging.getLogger("sheafed.methods")
 
@@ -77,7 +79,8 @@ class Node(ABC):
     - `shared_settings` and `announced_sizes`, for the handshake before the first round;
     - `prepare_edge`, which builds the endpoint of an edge;
     - `reuse`, if a message of an earlier round can replace one that did not arrive;
-    - `alignment_messages` and `align`, if maps are fitted after training (see `PostHocNode`).
+    - `alignment_messages` and `align`, if maps are fitted after training (see `PostHocNode`), with
+      `alignment_exchange` and `answer_alignment` if neighbours do not all send at once.
 
     - `steps_together`, if agents of one structure may compute their steps at once, and
       `receive_together`, if more than that can be computed at once.
@@ -207,8 +210,21 @@ class Node(ABC):
 
     # After training
 
+    @property
+    def alignment_exchange(self) -> dict[str, Collection[str]]:
+        """The neighbours that send messages for the maps, by kind, in the order of the kinds.
+
+        What arrives of the last kind goes to `align`, what arrives of those before it to
+        `answer_alignment`. The kinds follow from settings that neighbours have in common.
+        """
+        return {ALIGNMENT: self.neighbours}
+
     def alignment_messages(self, round: int) -> Iterator[Message]:
         """Return what neighbours need to fit maps after training."""
+        return iter(())
+
+    def answer_alignment(self, round: int, inbox: Mapping[str, Message]) -> Iterator[Message]:
+        """Return the replies to alignment messages, as soon as some have arrived."""
         return iter(())
 
     def align(self, round: int, inbox: Mapping[str, Message]) -> None:

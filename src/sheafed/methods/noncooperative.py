@@ -8,14 +8,14 @@ from typing import Literal
 
 from sheafed.methods.local_loss import check_losses
 from sheafed.methods.node import NodeContext
-from sheafed.methods.post_hoc_node import PostHocNode, PostHocOptions
+from sheafed.methods.post_hoc_node import PostHocNode, PrivateMapOptions
 from sheafed.options import options
 from sheafed.transport.message import Message
 from sheafed.vectorized import StackedCohort
 
 
 @options
-class NonCooperative(PostHocOptions):
+class NonCooperative(PrivateMapOptions):
     """Independent training and the post-hoc pipeline of the paper's baselines."""
 
     name: Literal["non-cooperative"] = field(default="non-cooperative", kw_only=True, repr=False)
@@ -33,7 +33,16 @@ class NonCooperativeNode(PostHocNode):
     steps_together = True
 
     def __init__(self, method: NonCooperative, context: NodeContext) -> None:
-        super().__init__(context, method.whitening, method.shrinkage, method.channel)
+        super().__init__(
+            context,
+            method.whitening,
+            method.shrinkage,
+            method.channel,
+            privacy=method.privacy,
+        )
+
+    def shared_settings(self) -> dict[str, str | int]:
+        return super().shared_settings() | {"privacy": self.privacy}
 
     def send(self, round: int) -> Iterator[Message]:
         return iter(())

@@ -16,7 +16,7 @@ from typing import Any
 
 from sheafed.errors import InputError
 from sheafed.evaluation.peer_evaluator import ANSWER, PILOTS, QUESTION, RESULT
-from sheafed.methods.node import ALIGNMENT, ROUND
+from sheafed.methods.node import ALIGNMENT, FROM_HEAD, FROM_TAIL, ROUND
 from sheafed.network.neighbourhood import ANSWERS, ASKS, SHOWS, Neighbourhood
 from sheafed.transport import Message
 from sheafed.transport.wait_policy import Inbox, Reply, no_reply
@@ -28,6 +28,8 @@ ANNOUNCED = {QUESTION: ASKS, ANSWER: ANSWERS, RESULT: ASKS, PILOTS: SHOWS}
 """Kinds that a neighbour sends only if it has announced so in its hello."""
 SYMMETRIC = (ROUND, ALIGNMENT)
 """Kinds that a neighbour sends if and only if it is sent one."""
+DIRECTED = (FROM_HEAD, FROM_TAIL)
+"""Kinds of which the method knows who sends them."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,8 @@ class DeadlinePolicy:
         """Return the neighbours that can be expected to send messages of a kind."""
         if kind in SYMMETRIC:
             return self._hood.receivers(kind) & frozenset(neighbours)
+        if kind in DIRECTED:
+            return frozenset(neighbours) - self.transport.revoked
         flag = ANNOUNCED[kind]
         return frozenset(j for j in neighbours if self._hood.announces(j, flag) is not False)
 

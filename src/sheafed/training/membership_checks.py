@@ -70,8 +70,10 @@ def check_newcomer(network: Network, agent: Agent, neighbours: Collection[str]) 
 def check_resumable(network: Network, graph: nx.Graph[str], agents: Collection[Agent]) -> None:
     """Refuse a change after which a resumed run would take another protocol for the old edges."""
     uniform = len({agent.dimension for agent in agents}) == 1
-    standard = next(iter(network.nodes.values())).shared_settings().get("privacy") == "standard"
-    if network.out is not None and standard and graph.edges and uniform != is_homogeneous(network):
+    settings = next(iter(network.nodes.values())).shared_settings()
+    two_protocols = "homogeneity" in settings and settings.get("privacy") == "standard"
+    changes = bool(graph.edges) and uniform != is_homogeneous(network)
+    if network.out is not None and two_protocols and changes:
         then, now = ("several", "one") if uniform else ("one", "several")
         raise InputError(
             f"the agents in {network.out} have {then} latent size{'s' * uniform}, and would have "

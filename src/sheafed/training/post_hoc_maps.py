@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from sheafed.methods.divergence import divergence_of
-from sheafed.methods.node import ALIGNMENT, Node
+from sheafed.methods.node import Node
 from sheafed.methods.post_hoc_node import PostHocNode
 from sheafed.training.scores import metric_signs, score
-from sheafed.transport import WaitPolicy
+from sheafed.transport import Message, WaitPolicy
+from sheafed.transport.wait_policy import Inbox
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -28,6 +29,8 @@ def fit_post_hoc_maps(
 ) -> None:
     """Let methods that do not learn maps in training fit them now.
 
+    Agents answer what they must answer as it arrives: an absent neighbour holds up nobody else.
+
     Args:
         nodes: of this process.
         policy: how messages are sent and waited for.
@@ -37,14 +40,24 @@ def fit_post_hoc_maps(
     for name, node in nodes.items():
         with divergence_of(name, round):
             policy.send(node.alignment_messages(round))
-    neighbours = {name: node.neighbours for name, node in nodes.items()}
-    inboxes = policy.collect(round, {ALIGNMENT: neighbours})[ALIGNMENT]
+    exchanges = {name: node.alignment_exchange for name, node in nodes.items()}
+    last = {name: list(exchange)[-1] for name, exchange in exchanges.items()}
+    kinds = dict.fromkeys(kind for exchange in exchanges.values() for kind in exchange)
+    expected = {kind: {name: exchanges[name].get(kind, ()) for name in nodes} for kind in kinds}
+
+    def reply(receiver: str, kind: str, inbox: Inbox) -> Iterator[Message]:
+        if kind != last[receiver]:
+            with divergence_of(receiver, round):
+                yield from nodes[receiver].answer_alignment(round, inbox)
+
+    inboxes = policy.collect(round, expected, reply)
     for name, node in nodes.items():
+        inbox = inboxes[last[name]][name]
         with divergence_of(name, round):
             if newcomer is not None and isinstance(node, PostHocNode):
-                node.align(round, inboxes[name], newcomer=newcomer)
+                node.align(round, inbox, newcomer=newcomer)
             else:
-                node.align(round, inboxes[name])
+                node.align(round, inbox)
 
 
 def compare_whitenings(network: Network, policy: WaitPolicy) -> dict[str, dict[str, float | None]]:

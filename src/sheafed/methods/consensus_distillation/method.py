@@ -19,20 +19,20 @@ from sheafed.methods.consensus import FEWEST
 from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
 from sheafed.methods.latent_codec import Quantisation
 from sheafed.methods.node import NodeContext
-from sheafed.methods.post_hoc_node import PostHocOptions
+from sheafed.methods.post_hoc_node import PrivateMapOptions
 from sheafed.options import Count, Fraction, NotNegative, Positive, Switch, options
 
 Pilots = Annotated[int, Field(ge=FEWEST, strict=True)]
 
 
 @options
-class ConsensusDistillation(PostHocOptions):
+class ConsensusDistillation(PrivateMapOptions):
     r"""Train on own labels and on the pilots' classes that neighbours agree on.
 
     Every epoch agents tell their neighbours the class probabilities of all pilots. The loss of a
     step is the objective on a batch of own samples and, of a second head, the cross-entropy of
     these and the soft cross-entropy of as many pilots against the consensus, of those about which
-    it is confident. Maps are fitted after training, as `PostHocOptions` say, and
+    it is confident. Maps are fitted after training, as `PrivateMapOptions` say, and
     with them heads for what neighbours send and for own data.
 
     Agents must mean the same classes. One without a head of classes trains for itself. One without

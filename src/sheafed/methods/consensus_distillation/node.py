@@ -50,7 +50,12 @@ class ConsensusDistillationNode(PostHocNode):
 
     def __init__(self, method: ConsensusDistillation, context: NodeContext) -> None:
         super().__init__(
-            context, method.whitening, method.shrinkage, method.channel, method.quantisation
+            context,
+            method.whitening,
+            method.shrinkage,
+            method.channel,
+            method.quantisation,
+            method.privacy,
         )
         self.method = method
         self.consensus = Consensus(
@@ -265,6 +270,7 @@ class ConsensusDistillationNode(PostHocNode):
 
     def shared_settings(self) -> dict[str, str | int]:
         return super().shared_settings() | {
+            "privacy": self.privacy,
             "rounds between exchanges": self.every,
             "reading heads": int(self.method.reading_head),
             "latent precision": f"{self.codec.dtype} {self.codec.quantisation}",
