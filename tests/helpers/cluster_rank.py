@@ -21,7 +21,7 @@ from torch.distributed import FileStore
 from sheafed.agents.agent import Agent
 from sheafed.training import Cluster, train
 from sheafed.transport import GlooGroup
-from tests.helpers.federations import FEDERATIONS, METHODS, pilots, start
+from tests.helpers.federations import FEDERATIONS, METHODS, SLOW, pilots, start
 
 Job = dict[str, Any]
 
@@ -62,7 +62,7 @@ def run_rank(job: Job, rank: int, store: Path) -> None:
         options = {"epochs": 4, "checkpoint_every": 3, "seed": 7, "oracle": False}
         options |= {"rounds_per_epoch": "smallest"}
         options |= job["options"]
-        method = METHODS[job["case"]]()
+        method = (METHODS | SLOW)[job["case"]]()
         train(here, edges, method, pilots(), out=job["out"], group=cluster, **options)
 
 

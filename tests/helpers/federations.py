@@ -57,10 +57,17 @@ METHODS: dict[str, Callable[[], Method]] = {
     ),
     "consensus": lambda: ConsensusDistillation(confidence=0.4, exchange_every=2),
     "alone": lambda: NonCooperative(whitening="private"),
+    "strict maps": lambda: NonCooperative(privacy="strict"),
     "noisy": lambda: NonCooperative(channel=Channel(snr_db=10, erasure=0.1)),
     "parameters": lambda: SheafFMTL(penalty=1e-3, gamma=0.1, every=2),
     "projections": lambda: ComFed(penalty=0.5, projection=3),
 }
+SLOW: dict[str, Callable[[], Method]] = {
+    "strict consensus": lambda: ConsensusDistillation(
+        confidence=0.4, exchange_every=2, privacy="strict"
+    )
+}
+"""Too slow for tests of every method."""
 TWO = ["strict", "alone"]
 """The methods on which properties that do not depend on the method are tried: one that exchanges
 in some rounds and has every kind of state, and one that is aligned after training."""
@@ -202,10 +209,11 @@ FEDERATIONS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] 
 def start(
     case: str, out: Path | None = None, epochs: int = 4, federation: str = "three", **options: Any
 ) -> Network:
-    """Train by one of `METHODS`, with agents as they were born: the three on a line, or others."""
+    """Train by a method above, with agents as they were born: the three on a line, or others."""
     given = {"checkpoint_every": 3, "seed": 7, "rounds_per_epoch": "smallest", **options}
     team, edges = FEDERATIONS[federation]
-    return train(team(), edges, METHODS[case](), pilots(), epochs=epochs, out=out, **given)
+    method = (METHODS | SLOW)[case]()
+    return train(team(), edges, method, pilots(), epochs=epochs, out=out, **given)
 
 
 def results(out: Path) -> dict[str, bytes]:

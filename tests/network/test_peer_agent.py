@@ -32,7 +32,8 @@ from sheafed.network.peer_checkpoint import restore, save
 from sheafed.network.peer_summary import gather
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Network
-from sheafed.transport import LocalTransport
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
+from sheafed.transport import Barrier, LocalTransport
 from sheafed.transport.message import Message
 from sheafed.transport.zenoh.transport import ZenohTransport
 from tests.helpers.federations import (
@@ -603,11 +604,16 @@ def test_peers_exchange_the_values_of_their_metrics(
     assert summary["communication_r2"] == ada["communication_r2"]
 
 
+@pytest.mark.parametrize("privacy", ["standard", "strict"])
 def test_peers_of_which_one_teaches_wait_for_each_other(
-    links: dict[str, ZenohTransport], tmp_path: Path
+    links: dict[str, ZenohTransport], tmp_path: Path, privacy: Any
 ) -> None:
-    """Bob, who has no labels, learns from Ada what he learns in one process, to the bit."""
-    method, patient = ConsensusDistillation(confidence=0.4), Timeouts(20, join=20, final=0)
+    """Bob, who has no labels, learns from Ada what he learns in one process, to the bit.
+
+    When maps are fitted, Bob is the head: under strict privacy Ada waits for him, then he for her.
+    """
+    method = ConsensusDistillation(confidence=0.4, privacy=privacy)
+    patient = Timeouts(20, join=20, final=0)
 
     def nodes() -> dict[str, Node]:
         ada = simple_agent("ada", 3, 1)
@@ -621,6 +627,7 @@ def test_peers_of_which_one_teaches_wait_for_each_other(
     handshake(here, transport)
     for round in range(4):
         one_round(here, transport, round)
+    fit_post_hoc_maps(here, Barrier(transport), 3)
     peers = {
         name: PeerAgent(
             own, links[name], method=method, epochs=2, out=tmp_path / name, timeouts=patient
@@ -633,6 +640,10 @@ def test_peers_of_which_one_teaches_wait_for_each_other(
         assert not peer.policy.left_out
         assert not peer.status().rejected
     assert same_agents(*([node.agent for node in network.values()] for network in (here, there)))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        maps = [network[name].endpoints[other].map for network in (here, there)]
+        torch.testing.assert_close(*maps, atol=1e-5, rtol=0)
+    assert "ada" in there["bob"].reading_head.offsets  # he has had her latents, and read them
 
 
 def small_latents(agent: Agent, batch: Batch) -> torch.Tensor:

@@ -88,6 +88,13 @@ def test_any_number_of_processes_ends_with_the_bytes_of_one(
     assert len(alone(case)["ledger"]) > 4
 
 
+def test_maps_that_take_two_exchanges(cluster: Any, alone: Any, tmp_path: Path) -> None:
+    assert cluster(2, "strict consensus", options={"epochs": 1}) == ended_well(2)
+    assert everything(tmp_path) == alone("strict consensus", epochs=1)
+    kinds = {row.kind for row in alone("strict consensus", epochs=1)["ledger"]}
+    assert kinds == {"hello", "round", "alignment from head", "alignment from tail"}
+
+
 def test_other_metrics_than_accuracy(cluster: Any, alone: Any, tmp_path: Path) -> None:
     assert cluster(2, federation="regressors", options={"epochs": 1}) == ended_well(2)
     assert everything(tmp_path) == alone("distillation", federation="regressors", epochs=1)

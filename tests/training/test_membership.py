@@ -64,6 +64,7 @@ METHODS: dict[str, Method] = {
     "consensus": ConsensusDistillation(confidence=0.4),
     "alone": NonCooperative(),
     "alone, private": NonCooperative(whitening="private"),
+    "alone, strict": NonCooperative(privacy="strict"),
 }
 SIZES = {"mixed": (MIXED, 6), "equal": (EQUAL, 4), "smaller": (EQUAL, 3), "larger": (EQUAL, 5)}
 CASES = [
@@ -204,8 +205,9 @@ def test_the_protocol_of_new_edges(sizes: str, kind: type) -> None:
     assert type(run.nodes["o"].endpoints["a"]) is kind
 
 
-def test_strict_ends_stay_secret() -> None:
-    run = trained(METHODS["strict"], EQUAL)
+@pytest.mark.parametrize("case", ["strict", "alone, strict"])
+def test_strict_ends_stay_secret(case: str) -> None:
+    run = trained(METHODS[case], EQUAL)
     run.join(newcomer(4), ["a", "c"])
     white = run.nodes["n"].white_pilots()
     left = [run.nodes["n"].endpoints[j].outgoing(white) for j in "ac"]
@@ -268,7 +270,7 @@ def test_the_newcomer_feels_its_neighbours() -> None:
     assert same(free, alone)
 
 
-@pytest.mark.parametrize("case", ["standard", "strict", "consensus", "alone"])
+@pytest.mark.parametrize("case", ["standard", "strict", "consensus", "alone", "alone, strict"])
 def test_all_train_on_as_a_resumed_run_does(case: str, tmp_path: Path) -> None:
     here = trained(METHODS[case])
     here.join(newcomer(), ["a", "b"], epochs=3, others="training")
@@ -287,7 +289,9 @@ def test_all_train_on_as_a_resumed_run_does(case: str, tmp_path: Path) -> None:
     assert [r.get("joined") for r in gone_on.history.records[:3]] == [None, None, "n"]
 
 
-@pytest.mark.parametrize("case", ["standard", "strict", "rarely", "consensus", "alone"])
+@pytest.mark.parametrize(
+    "case", ["standard", "strict", "rarely", "consensus", "alone", "alone, strict"]
+)
 def test_the_others_train_on_undisturbed(case: str, tmp_path: Path) -> None:
     """Bit for bit as if nobody had come, while the newcomer learns to be read by them."""
     trained(METHODS[case], out=tmp_path)
@@ -489,5 +493,6 @@ def test_what_could_not_be_resumed_is_refused(tmp_path: Path) -> None:
     run.join(newcomer(4), ["b"])
     with pytest.raises(InputError, match="several latent sizes, and would have one"):
         run.leave("a")
-    strict = trained(METHODS["strict"], EQUAL, out=tmp_path / "strict")
-    strict.join(newcomer(5), ["a"])
+    for case in ("strict", "alone", "alone, strict"):  # which have one protocol
+        run = trained(METHODS[case], EQUAL, out=tmp_path / case)
+        run.join(newcomer(5), ["a"])

@@ -29,6 +29,7 @@ ENDS = {
     "strict": (SheafFRL(pilots_per_round=12, privacy="strict"), (5, 2, 4, 5)),
     "strict, equal": (SheafFRL(pilots_per_round=12, privacy="strict"), (4, 4, 4, 4)),
     "post hoc": (NonCooperative(), (3, 5, 4, 2)),
+    "post hoc, strict": (NonCooperative(privacy="strict"), (3, 5, 4, 4)),
 }
 
 
