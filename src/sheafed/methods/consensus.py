@@ -157,15 +157,26 @@ def calibrated_probabilities(
 
 
 def _temperature(agent: Agent, head: nn.Module | None) -> float:
+    found = validation_scores(agent, head)
+    return 1.0 if found is None else fit_temperature(*found)
+
+
+@torch.no_grad()
+def validation_scores(agent: Agent, head: nn.Module | None) -> tuple[Tensor, Tensor] | None:
+    """Return the scores of some validation samples and their labels, if the agent has any.
+
+    Args:
+        agent: with a head of classes.
+        head: another one, in evaluation mode, in place of the agent's.
+    """
     samples = agent.data.validation
     if samples is None:
-        return 1.0
+        return None
     count = min(len(samples), CALIBRATION_SAMPLES)
     rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
-    latents, labels = agent.encode_samples(samples, rows)
-    if labels is None:
-        return 1.0
-    return fit_temperature(agent.apply_head(latents, head).cpu(), labels)
+    with agent.inference():
+        latents, labels = agent.encode_samples(samples, rows)
+        return None if labels is None else (agent.apply_head(latents, head).cpu(), labels)
 
 
 def count_classes(agent: Agent) -> int:

@@ -6,19 +6,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
+from torch import nn
+
+from sheafed.methods.consensus import count_classes
 from sheafed.methods.local_loss import check_losses
 from sheafed.methods.node import NodeContext
 from sheafed.methods.post_hoc_node import PostHocNode, PrivateMapOptions
-from sheafed.options import options
+from sheafed.methods.reading_head import ReadingHead
+from sheafed.methods.refitted_head import refit_if_better
+from sheafed.options import Switch, options
 from sheafed.transport.message import Message
 from sheafed.vectorized import StackedCohort
 
 
 @options
 class NonCooperative(PrivateMapOptions):
-    """Independent training and the post-hoc pipeline of the paper's baselines."""
+    """Independent training and the post-hoc pipeline of the paper's baselines.
+
+    Args:
+        refit_head: when maps are fitted, fit a copy of the head to own labels once more, to latents
+            as the encoder has them in use. It classifies own data and what neighbours send, if it
+            predicts the agent's validation data better (`sheafed.methods.refitted_head`).
+    """
 
     name: Literal["non-cooperative"] = field(default="non-cooperative", kw_only=True, repr=False)
+    refit_head: Switch = field(default=False, kw_only=True)
 
     @property
     def label(self) -> str:
@@ -40,6 +52,7 @@ class NonCooperativeNode(PostHocNode):
             method.channel,
             privacy=method.privacy,
         )
+        self.refit_head = method.refit_head
 
     def shared_settings(self) -> dict[str, str | int]:
         return super().shared_settings() | {"privacy": self.privacy}
@@ -54,6 +67,19 @@ class NonCooperativeNode(PostHocNode):
             loss = self.local_loss(round)
             self.agent.optimizer_step(loss)
         return {"loss": float(loss.detach())}
+
+    def after_alignment(self, messages: Mapping[str, Message]) -> None:
+        agent, classes = self.agent, count_classes(self.agent)
+        self.reading_head = None
+        if agent.head is None or not (self.refit_head and classes):
+            return
+        refitted = refit_if_better(agent, agent.head, classes, seed=self.context.seed)
+        if refitted is not None:
+            self.reading_head = ReadingHead(refitted, {})
+
+    @property
+    def own_head(self) -> nn.Module | None:
+        return None if self.reading_head is None else self.reading_head.of(self.name)
 
     @staticmethod
     def receive_together(

@@ -13,10 +13,12 @@ from sheafed.channels import Channel
 from sheafed.errors import InputError, SingularCovarianceError
 from sheafed.linalg.running_zca import RunningZCA
 from sheafed.linalg.whitening import inverse_sqrt_and_sqrt, shrink
+from sheafed.methods.consensus_head import copy_head
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.endpoints import plain_endpoint, strict_endpoint
 from sheafed.methods.latent_codec import LatentCodec, Quantisation
 from sheafed.methods.node import ALIGNMENT, FROM_HEAD, FROM_TAIL, NodeContext, latent_dtype
+from sheafed.methods.reading_head import ReadingHead
 from sheafed.methods.shared_solver import solve
 from sheafed.options import Fraction, options
 from sheafed.seeds import secret_stream
@@ -200,11 +202,18 @@ class PostHocNode(DynamicNode):
         """Use what alignment messages hold, now that the maps are fitted."""
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {"shrinkage": self.zca.shrinkage}
+        head = self.reading_head
+        return super().state() | {
+            "shrinkage": self.zca.shrinkage,
+            "reading_head": None if head is None else head.state(),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
         self.zca.shrinkage = state["shrinkage"]
+        self.reading_head = None
+        if state.get("reading_head") is not None:
+            self.reading_head = ReadingHead.from_state(copy_head(self.agent), state["reading_head"])
 
     def _fit_whitening(self, pilots: Tensor) -> None:
         private = self.source == "private"

@@ -34,6 +34,7 @@ from sheafed.methods.predictions import (
 )
 from sheafed.methods.reading_head import OffsetHead, ReadingHead
 from sheafed.methods.reading_head_fit import fit_reading_head
+from sheafed.methods.refitted_head import refit_if_better
 from sheafed.transport.message import Message, TensorSpec
 from sheafed.vectorized import StackedCohort
 
@@ -71,6 +72,7 @@ class ConsensusDistillationNode(PostHocNode):
         """Learns the consensus beside the agent's own, if there is one."""
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
+        self._refitted: nn.Module | None = None
         self._own: Tensor | None = None
         self._predictions: dict[str, Tensor] = {}
 
@@ -239,16 +241,22 @@ class ConsensusDistillationNode(PostHocNode):
             )
         elif (spoken := self._spoken_head()) is not None:
             self.reading_head = ReadingHead(spoken.head, {self.name: spoken.offset})
+        self._refitted = None
+        if (reading := self.own_head) is not None:
+            seed = self.context.seed
+            self._refitted = refit_if_better(self.agent, reading, self.classes, seed=seed)
 
     @property
     def own_head(self) -> nn.Module | None:
-        """The reading head for what the agent itself encodes, once maps are fitted.
+        """What classifies own data once maps are fitted: of two heads, that which validation data
+        prefer.
 
-        None without a consensus head that has learnt anything: then it is the agent's own.
+        The reading head for what the agent itself encodes, or the own head, fitted again. None
+        without a consensus head that has learnt anything: then it is the agent's own.
         """
         if self._second is None or self.reading_head is None:
             return None
-        return self.reading_head.of(self.name)
+        return self._refitted or self.reading_head.of(self.name)
 
     def _spoken_head(self) -> OffsetHead | None:
         """Return the consensus head, with an offset for the classes that the agent's data have.
@@ -296,20 +304,20 @@ class ConsensusDistillationNode(PostHocNode):
 
     def state(self) -> dict[str, Any]:
         predictions = dict(sorted(self._predictions.items()))  # equal states, equal files
-        head = self.reading_head
         return super().state() | {
             "targets": self.targets,
             "predictions": predictions,
-            "reading_head": None if head is None else head.state(),
+            "refitted_head": None if self._refitted is None else self._refitted.state_dict(),
             "consensus_head": None if self.consensus_head is None else self.consensus_head.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         super().load_state(state)
         self.targets, self._predictions = state["targets"], dict(state["predictions"])
-        self.reading_head = None
-        if state["reading_head"] is not None:
-            self.reading_head = ReadingHead.from_state(copy_head(self.agent), state["reading_head"])
+        self._refitted = None
+        if state.get("refitted_head") is not None:
+            self._refitted = copy_head(self.agent).eval().requires_grad_(False)
+            self._refitted.load_state_dict(state["refitted_head"])
         if self.consensus_head is not None:
             self.consensus_head.load_state(state["consensus_head"])
 

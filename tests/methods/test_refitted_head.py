@@ -1,0 +1,238 @@
+"""The head for own data that is fitted again, and who decides whether it is used."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from torch import Tensor, nn
+
+import sheafed
+from sheafed import Agent, ConsensusDistillation, NonCooperative, train
+from sheafed.agents.objectives import UNLABELLED
+from sheafed.methods import refitted_head
+from sheafed.methods.consensus import TEMPERATURES
+from sheafed.methods.node import Node
+from sheafed.methods.refitted_head import choose_head, refit_head, refit_if_better
+from tests.helpers.federations import normal_latents
+from tests.helpers.small_federations import (
+    CLASSES,
+    agent,
+    linear_head,
+    normal,
+    pilots,
+    same_weights,
+    samples,
+)
+
+SIZES = {"a": 5, "b": 4}
+EDGE = [("a", "b")]
+
+
+def blank(name: str = "a", **options: Any) -> Agent:
+    """An agent whose head says nothing."""
+    head = linear_head(SIZES[name], 0)
+    head.weight.data.zero_()
+    return agent(name, SIZES[name], **({"head": head} | options))
+
+
+def with_validation(name: str) -> Agent:
+    parts = {"train": samples(1, 64), "validation": samples(2, 60), "test": samples(3, 60)}
+    return agent(name, SIZES[name], data=parts)
+
+
+def accuracy(one: Agent, head: nn.Module) -> float:
+    latents, labels = one.encode_samples(one.data.train)
+    with torch.no_grad():
+        return float((head(latents).argmax(-1) == labels).float().mean())
+
+
+# The fit
+
+
+def test_it_learns_own_labels_and_leaves_the_agent_as_it_was() -> None:
+    one = blank()
+    before = copy.deepcopy(one.state())
+    head = refit_head(one, CLASSES, seed=0)
+    assert accuracy(one, head) > 0.7 > 0.5 > accuracy(one, one.head)
+    assert not head.training
+    assert not any(p.requires_grad for p in head.parameters())
+    assert torch.equal(one.head.weight, torch.zeros(CLASSES, SIZES["a"]))
+    assert torch.equal(one.state()["rng_state"], before["rng_state"])
+
+
+def test_latents_are_those_of_inference() -> None:
+    """With dropout of nearly everything a step in training mode would see next to nothing."""
+    one = blank(encoder=nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.98)))
+    assert accuracy(one, refit_head(one, CLASSES, seed=0)) > 0.8
+
+
+def test_it_is_the_same_in_every_bit_and_draws_from_no_other_stream() -> None:
+    one = blank(head=nn.Sequential(nn.Dropout(0.4), linear_head(5, 0)))
+    outside = torch.get_rng_state()
+    first = refit_head(one, CLASSES, seed=3)
+    assert torch.equal(torch.get_rng_state(), outside)
+    torch.randn(7)
+    again, other = refit_head(one, CLASSES, seed=3), refit_head(one, CLASSES, seed=4)
+    assert torch.equal(first[1].weight, again[1].weight)
+    assert not torch.equal(first[1].weight, other[1].weight)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": samples(1, 20)[0]},
+        {"data": (samples(1, 20)[0], torch.full((20,), UNLABELLED))},
+        {"encoder": nn.Linear(6, 3), "head": nn.Identity()},
+    ],
+    ids=["no labels", "all unlabelled", "no weights"],
+)
+def test_where_there_is_nothing_to_fit_there_is_none(options: dict[str, Any]) -> None:
+    assert refit_head(agent("a", 5, **options), CLASSES, seed=0) is None
+
+
+# The choice
+
+
+def best_loss(scores: Tensor, labels: Tensor) -> float:
+    """The least cross-entropy over all temperatures, by SciPy."""
+    s, rows = scores.double().numpy(), np.arange(len(labels))
+
+    def loss(beta: float) -> float:
+        return -float(log_softmax(beta * s, axis=1)[rows, labels.numpy()].mean())
+
+    bounds = (1 / TEMPERATURES[1], 1 / TEMPERATURES[0])
+    return float(minimize_scalar(loss, bounds=bounds, method="bounded").fun)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_least_validation_loss_at_the_best_temperature_wins(seed: int) -> None:
+    one = with_validation("a")
+    latents, labels = one.encode_samples(one.data.validation)
+    heads = [linear_head(5, 10 * seed + k) for k in range(4)]
+    with torch.no_grad():
+        losses = [best_loss(head(latents), labels) for head in heads]
+    assert choose_head(one, heads) is heads[int(np.argmin(losses))]
+
+
+def test_overconfidence_alone_decides_nothing() -> None:
+    """The same head with scores three times as large, first or last: the first is as good."""
+    one = with_validation("a")
+    head = refit_head(one, CLASSES, seed=0)
+    loud = copy.deepcopy(head)
+    for p in loud.parameters():
+        p.data.mul_(3)
+    bad = linear_head(5, 1)
+    for candidates in ([head, loud, bad], [loud, head, bad]):
+        assert choose_head(one, candidates) is not bad
+    assert choose_head(one, [bad, loud]) is loud
+
+
+def test_without_validation_data_nothing_is_chosen() -> None:
+    heads = [linear_head(5, k) for k in range(3)]
+    assert choose_head(agent("a", 5), heads) is heads[0]
+    assert refit_if_better(agent("a", 5), heads[0], CLASSES, seed=0) is None
+
+
+# In consensus distillation
+
+
+def prefer(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
+    monkeypatch.setattr(refitted_head, "choose_head", lambda _, heads: heads[position])
+
+
+def run(method: Any, **options: Any) -> sheafed.training.Network:
+    given = {"epochs": 2, "oracle": False, "progress": False} | options
+    return train([with_validation(name) for name in SIZES], EDGE, method, pilots(), **given)
+
+
+def private(node: Node, head: nn.Module) -> float:
+    latents, labels = node.agent.encode_samples(node.agent.data.test)
+    return float((head(latents).argmax(-1) == labels).float().mean())
+
+
+@pytest.mark.parametrize("refitted", [False, True])
+def test_own_data_are_classified_by_the_head_that_validation_data_prefer(
+    refitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, int(refitted))
+    network = run(ConsensusDistillation(confidence=0.4))
+    for name, node in network.nodes.items():
+        latents = normal_latents(node.agent.dimension)
+        reading = node.reading_head.of(name)
+        again = refit_head(node.agent, CLASSES, seed=0)
+        expected, other = (again, reading) if refitted else (reading, again)
+        assert torch.equal(network.outputs(latents, name, name), expected(latents))
+        assert not torch.allclose(expected(latents), other(latents), atol=1e-3)
+        assert network.history.evaluation.private[name] == pytest.approx(private(node, expected))
+
+
+def test_training_and_what_neighbours_send_do_not_depend_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+    for position in (0, 1):
+        prefer(monkeypatch, position)
+        found.append(run(ConsensusDistillation(confidence=0.4)))
+    first, second = found
+    assert same_weights(first.agents.values(), second.agents.values())
+    assert first.history.evaluation.communication == second.history.evaluation.communication
+
+
+def test_a_network_in_a_file_and_a_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, 1)
+    method = ConsensusDistillation(confidence=0.4)
+    whole = run(method, out=tmp_path / "whole")
+    run(method, out=tmp_path / "parts", epochs=1)
+    run(method, out=tmp_path / "parts", resume=True)
+    for directory in ("whole", "parts"):
+        agents = [with_validation(name) for name in SIZES]
+        loaded = sheafed.load(tmp_path / directory, agents, pilots=pilots())
+        for name, d in SIZES.items():
+            latents = normal_latents(d)
+            expected = whole.outputs(latents, name, name)
+            assert torch.equal(loaded.outputs(latents, name, name), expected)
+            assert not torch.equal(loaded.nodes[name].reading_head.of(name)(latents), expected)
+
+
+# In non-cooperative training
+
+
+def test_agents_that_train_alone_can_have_one_too() -> None:
+    plain, refitted = run(NonCooperative()), run(NonCooperative(refit_head=True))
+    assert same_weights(plain.agents.values(), refitted.agents.values())
+    for name, node in refitted.nodes.items():
+        trained, again = node.agent.head, refit_head(node.agent, CLASSES, seed=0)
+        best = choose_head(node.agent, [trained, again])
+        latents = normal(1, 9, node.agent.dimension)
+        for sender in SIZES:
+            torch.testing.assert_close(node.read(latents, sender), best(latents))
+        assert refitted.history.evaluation.private[name] == pytest.approx(private(node, best))
+        assert plain.nodes[name].own_head is None
+    assert any(node.own_head is not None for node in refitted.nodes.values())
+
+
+def test_without_a_head_of_classes_there_is_none() -> None:
+    one = agent(
+        "a", 5, head=None, objective=lambda a, batch: a.encode(batch.inputs).square().mean()
+    )
+    method = NonCooperative(refit_head=True)
+    network = train([one, with_validation("b")], EDGE, method, pilots(), epochs=1)
+    assert network.nodes["a"].own_head is None
+
+
+def test_it_is_in_the_file(tmp_path: Path) -> None:
+    network = run(NonCooperative(refit_head=True), out=tmp_path / "run")
+    agents = [with_validation(name) for name in SIZES]
+    loaded = sheafed.load(tmp_path / "run", agents, pilots=pilots())
+    for name, d in SIZES.items():
+        latents = normal_latents(d)
+        assert torch.equal(
+            loaded.outputs(latents, name, name), network.outputs(latents, name, name)
+        )
