@@ -190,6 +190,7 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch, library, load, n
 
 
 def test_timm_itself() -> None:
+    # It needs torchvision, whose package on the index does not load beside a CPU build of torch.
     pytest.importorskip("timm")
     torch.manual_seed(0)
     for prepare in (None, ImageInputs((3, 32, 32))):
