@@ -1,3 +1,4 @@
+import gc
 import signal
 from pathlib import Path
 
@@ -10,6 +11,12 @@ def one_thread():
     import torch  # not by the process that only distributes tests
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def garbage_is_sought_less_often():
+    """Among a million objects of libraries and tests each search takes as long as a short test."""
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session")
