@@ -58,6 +58,14 @@ def forget_modules(monkeypatch):
 
 
 @pytest.fixture
+def short_reading_heads(monkeypatch):
+    """Fit reading heads in three steps, not a hundred, where it matters not how well they read."""
+    from sheafed.methods.reading_head_fit import fit_reading_head
+
+    monkeypatch.setitem(fit_reading_head.__kwdefaults__, "steps", 3)
+
+
+@pytest.fixture
 def in_process(monkeypatch):
     """Run trials in this process, which is quicker, and without plots; return which were run."""
     from sheafed.config import running

@@ -50,6 +50,7 @@ def test_three_agents(load, tmp_path, monkeypatch):
     assert (tmp_path / "last.safetensors").exists()
 
 
+@pytest.mark.usefixtures("short_reading_heads")
 def test_modalities(load, capsys):
     module = load("modalities")
     networks = module.main(epochs=1)
@@ -64,6 +65,7 @@ def test_modalities(load, capsys):
     assert capsys.readouterr().out.count("eye") >= 3
 
 
+@pytest.mark.usefixtures("short_reading_heads")
 def test_join_network(load, capsys):
     module = load("join_network")
     found = module.main(epochs=1)
@@ -76,6 +78,7 @@ def test_join_network(load, capsys):
     assert "all trained on" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("short_reading_heads")
 def test_five_agents(load, tmp_path):
     networks = load("five_agents").main(tmp_path, epochs=1)
     assert list(networks) == ["Trained alone", "Sheaf-FRL", "Consensus distillation"]

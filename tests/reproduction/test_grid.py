@@ -10,7 +10,6 @@ from scipy import stats
 from sheafed.config import read_experiment
 from sheafed.config.agents import agent_specs
 from sheafed.errors import ConfigError, DataFormatError
-from sheafed.methods.reading_head_fit import fit_reading_head
 from sheafed.reproduction import grid
 from sheafed.reproduction.grid.figure import BETTER, FELL, NOT_RUN, draw
 from sheafed.reproduction.grid.paired import Difference, paired_difference
@@ -211,12 +210,8 @@ def test_digits_with_all_data_are_the_preset():
 
 
 @pytest.fixture
-def tiny(three, monkeypatch):
-    """Two cells of three small agents, of which one is run in the tests.
-
-    Reading heads take three steps, not a hundred: here it matters where figures go, not how good.
-    """
-    monkeypatch.setitem(fit_reading_head.__kwdefaults__, "steps", 3)
+def tiny(three, monkeypatch, short_reading_heads):
+    """Two cells of three small agents, of which one is run in the tests."""
     model = GridModel(
         "three",
         "Three agents",

@@ -37,6 +37,9 @@ from sheafed.training import Network
 from tests.helpers.devices import OTHERS, STAND_IN, using, without_float64
 from tests.helpers.federations import seeded, weights
 
+# The same bits are asked for after every step that they take.
+pytestmark = pytest.mark.usefixtures("short_reading_heads")
+
 LINE = [("ada", "bob"), ("bob", "cyd")]
 SIDE, CLASSES = 4, 3
 

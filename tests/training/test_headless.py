@@ -101,6 +101,7 @@ def test_weights_on_disk(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("case", "cyd"), [("distillation", "pca"), ("consensus", "network"), ("alone", "network")]
 )
+@pytest.mark.usefixtures("short_reading_heads")
 def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path, case: str, cyd: str) -> None:
     start(case, cyd, tmp_path / "whole")
     start(case, cyd, tmp_path / "parts", epochs=2)
