@@ -47,6 +47,9 @@ from tests.helpers.federations import (
     weights,
 )
 
+# Networks are compared with networks, not with how well heads could read.
+pytestmark = pytest.mark.usefixtures("short_reading_heads")
+
 LINE = [("a", "b"), ("b", "c")]
 MIXED, EQUAL = (5, 4, 3), (4, 4, 4)
 
