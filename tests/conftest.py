@@ -59,10 +59,12 @@ def forget_modules(monkeypatch):
 
 @pytest.fixture
 def short_reading_heads(monkeypatch):
-    """Fit reading heads in three steps, not a hundred, where it matters not how well they read."""
+    """Fit heads after training in three steps, not a hundred, where it matters not how well."""
+    from sheafed.methods.head_steps import take_steps
     from sheafed.methods.reading_head_fit import fit_reading_head
 
     monkeypatch.setitem(fit_reading_head.__kwdefaults__, "steps", 3)
+    monkeypatch.setattr(take_steps, "__defaults__", (3,))
 
 
 @pytest.fixture

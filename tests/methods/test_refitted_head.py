@@ -17,7 +17,8 @@ from sheafed.agents.objectives import UNLABELLED
 from sheafed.methods import refitted_head
 from sheafed.methods.consensus import TEMPERATURES
 from sheafed.methods.node import Node
-from sheafed.methods.refitted_head import choose_head, refit_head, refit_if_better
+from sheafed.methods.refitted_head import refit_head, refit_if_better
+from sheafed.metrics import Metric
 from tests.helpers.federations import normal_latents
 from tests.helpers.small_federations import (
     CLASSES,
@@ -98,51 +99,75 @@ def test_where_there_is_nothing_to_fit_there_is_none(options: dict[str, Any]) ->
 # The choice
 
 
-def best_loss(scores: Tensor, labels: Tensor) -> float:
-    """The least cross-entropy over all temperatures, by SciPy."""
+def losses(scores: Tensor, labels: Tensor) -> np.ndarray:
+    """The cross-entropy of each sample at the temperature of least loss, by SciPy."""
     s, rows = scores.double().numpy(), np.arange(len(labels))
 
-    def loss(beta: float) -> float:
-        return -float(log_softmax(beta * s, axis=1)[rows, labels.numpy()].mean())
+    def each(beta: float) -> np.ndarray:
+        return -log_softmax(beta * s, axis=1)[rows, labels.numpy()]
 
     bounds = (1 / TEMPERATURES[1], 1 / TEMPERATURES[0])
-    return float(minimize_scalar(loss, bounds=bounds, method="bounded").fun)
+    best = minimize_scalar(lambda beta: each(beta).mean(), bounds=bounds, method="bounded")
+    return each(best.x)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_least_validation_loss_at_the_best_temperature_wins(seed: int) -> None:
+@pytest.mark.parametrize("noise", [0.0, 0.3, 0.6, 1.0, 3.0])
+def test_it_is_used_if_validation_losses_fall_beyond_two_standard_errors(noise: float) -> None:
+    """Against itself with disturbed weights: by little, and by much."""
     one = with_validation("a")
+    refitted = refit_head(one, CLASSES, seed=0)
+    other = copy.deepcopy(refitted)
+    other.weight.data.add_(noise * normal(3, CLASSES, 5))
     latents, labels = one.encode_samples(one.data.validation)
-    heads = [linear_head(5, 10 * seed + k) for k in range(4)]
     with torch.no_grad():
-        losses = [best_loss(head(latents), labels) for head in heads]
-    assert choose_head(one, heads) is heads[int(np.argmin(losses))]
+        gain = losses(other(latents), labels) - losses(refitted(latents), labels)
+    error = gain.std(ddof=1) / np.sqrt(len(gain))
+    found = refit_if_better(one, other, CLASSES, seed=0)
+    assert (found is not None) == (gain.mean() > 2 * error)
+    if found is not None:
+        assert torch.equal(found.weight, refitted.weight)
+
+
+def test_both_outcomes_are_among_them() -> None:
+    one = with_validation("a")
+    refitted = refit_head(one, CLASSES, seed=0)
+    silent = copy.deepcopy(refitted)
+    silent.weight.data.zero_()
+    assert refit_if_better(one, refitted, CLASSES, seed=0) is None
+    assert refit_if_better(one, silent, CLASSES, seed=0) is not None
 
 
 def test_overconfidence_alone_decides_nothing() -> None:
-    """The same head with scores three times as large, first or last: the first is as good."""
     one = with_validation("a")
-    head = refit_head(one, CLASSES, seed=0)
-    loud = copy.deepcopy(head)
+    loud = copy.deepcopy(refit_head(one, CLASSES, seed=0))
     for p in loud.parameters():
-        p.data.mul_(3)
-    bad = linear_head(5, 1)
-    for candidates in ([head, loud, bad], [loud, head, bad]):
-        assert choose_head(one, candidates) is not bad
-    assert choose_head(one, [bad, loud]) is loud
+        p.data.mul_(4)
+    assert refit_if_better(one, loud, CLASSES, seed=0) is None
 
 
-def test_without_validation_data_nothing_is_chosen() -> None:
-    heads = [linear_head(5, k) for k in range(3)]
-    assert choose_head(agent("a", 5), heads) is heads[0]
-    assert refit_if_better(agent("a", 5), heads[0], CLASSES, seed=0) is None
+def test_soft_labels() -> None:
+    def agreement(outputs: Tensor, targets: Tensor) -> float:
+        return float((outputs.argmax(-1) == targets.argmax(-1)).float().mean())
+
+    inputs, labels = samples(2, 60)
+    soft = 0.9 * nn.functional.one_hot(labels, CLASSES).float() + 0.1 / CLASSES
+    metric = Metric("agreement", agreement, greater_is_better=True)
+    one = agent("a", 5, data={"train": (inputs, soft), "validation": (inputs, soft)}, metric=metric)
+    good, bad = refit_head(one, CLASSES, seed=0), linear_head(5, 1)
+    assert refit_if_better(one, bad, CLASSES, seed=0) is not None
+    assert refit_if_better(one, good, CLASSES, seed=0) is None
+
+
+def test_without_validation_data_nothing_is_fitted() -> None:
+    assert refit_if_better(agent("a", 5), linear_head(5, 0), CLASSES, seed=0) is None
 
 
 # In consensus distillation
 
 
-def prefer(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
-    monkeypatch.setattr(refitted_head, "choose_head", lambda _, heads: heads[position])
+def prefer(monkeypatch: pytest.MonkeyPatch, refitted: bool) -> None:
+    errors = -float("inf") if refitted else float("inf")
+    monkeypatch.setattr(refitted_head, "STANDARD_ERRORS", errors)
 
 
 def run(method: Any, **options: Any) -> sheafed.training.Network:
@@ -159,7 +184,7 @@ def private(node: Node, head: nn.Module) -> float:
 def test_own_data_are_classified_by_the_head_that_validation_data_prefer(
     refitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefer(monkeypatch, int(refitted))
+    prefer(monkeypatch, refitted)
     network = run(ConsensusDistillation(confidence=0.4))
     for name, node in network.nodes.items():
         latents = normal_latents(node.agent.dimension)
@@ -175,8 +200,8 @@ def test_training_and_what_neighbours_send_do_not_depend_on_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = []
-    for position in (0, 1):
-        prefer(monkeypatch, position)
+    for refitted in (False, True):
+        prefer(monkeypatch, refitted)
         found.append(run(ConsensusDistillation(confidence=0.4)))
     first, second = found
     assert same_weights(first.agents.values(), second.agents.values())
@@ -186,7 +211,7 @@ def test_training_and_what_neighbours_send_do_not_depend_on_it(
 def test_a_network_in_a_file_and_a_resumed_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prefer(monkeypatch, 1)
+    prefer(monkeypatch, True)
     method = ConsensusDistillation(confidence=0.4)
     whole = run(method, out=tmp_path / "whole")
     run(method, out=tmp_path / "parts", epochs=1)
@@ -208,14 +233,12 @@ def test_agents_that_train_alone_can_have_one_too() -> None:
     plain, refitted = run(NonCooperative()), run(NonCooperative(refit_head=True))
     assert same_weights(plain.agents.values(), refitted.agents.values())
     for name, node in refitted.nodes.items():
-        trained, again = node.agent.head, refit_head(node.agent, CLASSES, seed=0)
-        best = choose_head(node.agent, [trained, again])
+        again = refit_head(node.agent, CLASSES, seed=0)
         latents = normal(1, 9, node.agent.dimension)
         for sender in SIZES:
-            torch.testing.assert_close(node.read(latents, sender), best(latents))
-        assert refitted.history.evaluation.private[name] == pytest.approx(private(node, best))
+            torch.testing.assert_close(node.read(latents, sender), again(latents))
+        assert refitted.history.evaluation.private[name] == pytest.approx(private(node, again))
         assert plain.nodes[name].own_head is None
-    assert any(node.own_head is not None for node in refitted.nodes.values())
 
 
 def test_without_a_head_of_classes_there_is_none() -> None:

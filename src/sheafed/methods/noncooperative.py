@@ -13,7 +13,7 @@ from sheafed.methods.local_loss import check_losses
 from sheafed.methods.node import NodeContext
 from sheafed.methods.post_hoc_node import PostHocNode, PrivateMapOptions
 from sheafed.methods.reading_head import ReadingHead
-from sheafed.methods.refitted_head import refit_if_better
+from sheafed.methods.refitted_head import refit_head
 from sheafed.options import Switch, options
 from sheafed.transport.message import Message
 from sheafed.vectorized import StackedCohort
@@ -25,8 +25,8 @@ class NonCooperative(PrivateMapOptions):
 
     Args:
         refit_head: when maps are fitted, fit a copy of the head to own labels once more, to latents
-            as the encoder has them in use. It classifies own data and what neighbours send, if it
-            predicts the agent's validation data better (`sheafed.methods.refitted_head`).
+            as the encoder has them in use (`sheafed.methods.refitted_head`). It classifies own data
+            and what neighbours send.
     """
 
     name: Literal["non-cooperative"] = field(default="non-cooperative", kw_only=True, repr=False)
@@ -73,7 +73,7 @@ class NonCooperativeNode(PostHocNode):
         self.reading_head = None
         if agent.head is None or not (self.refit_head and classes):
             return
-        refitted = refit_if_better(agent, agent.head, classes, seed=self.context.seed)
+        refitted = refit_head(agent, classes, seed=self.context.seed)
         if refitted is not None:
             self.reading_head = ReadingHead(refitted, {})
 

@@ -9,17 +9,17 @@ validation data tell.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import soft_cross_entropy
-from sheafed.methods.consensus import fit_temperature, validation_scores
+from sheafed.methods.consensus import FEWEST, fit_temperature, validation_scores
 from sheafed.methods.consensus_head import copy_head
 from sheafed.methods.head_steps import Part, fitting, take_steps
 from sheafed.methods.own_offset import own_latents
+
+STANDARD_ERRORS = 2.0
+"""By how many of them a difference on validation data is beyond noise."""
 
 
 def refit_head(agent: Agent, classes: int, *, seed: int) -> nn.Module | None:
@@ -47,44 +47,35 @@ def refit_head(agent: Agent, classes: int, *, seed: int) -> nn.Module | None:
 
 
 def refit_if_better(agent: Agent, head: nn.Module, classes: int, *, seed: int) -> nn.Module | None:
-    """Return the agent's head, fitted again, if its validation data prefer that to another head.
+    """Return the agent's head, fitted again, if it predicts validation data better than another.
 
-    Without labelled validation data nothing is fitted: None.
+    That is, if it has the smaller cross-entropy, each at its best temperature, by more than
+    `STANDARD_ERRORS`: validation data may be few, and the other head knows more. Without labelled
+    validation data nothing is fitted: None.
 
     Args:
         agent: with a head of classes.
-        head: the other one.
+        head: the other one, in evaluation mode.
         classes: how many.
         seed: of the run.
     """
-    if validation_scores(agent, head) is None:
+    before = _validation_losses(agent, head)
+    refitted = None if before is None else refit_head(agent, classes, seed=seed)
+    after = None if refitted is None else _validation_losses(agent, refitted)
+    if before is None or after is None or len(before) < FEWEST:
         return None
-    refitted = refit_head(agent, classes, seed=seed)
-    if refitted is None or choose_head(agent, [head, refitted]) is head:
-        return None
-    return refitted
+    gain = before - after
+    beyond_noise = gain.mean() > STANDARD_ERRORS * gain.std() / len(gain) ** 0.5
+    return refitted if beyond_noise else None
 
 
-def choose_head(agent: Agent, candidates: Sequence[nn.Module]) -> nn.Module:
-    """Return the head by which an agent predicts its validation data best.
-
-    That is the one of least cross-entropy, each at its best temperature; the first one without
-    labelled validation data.
-
-    Args:
-        agent: whose latents they classify.
-        candidates: in evaluation mode.
-    """
-    losses = [_validation_loss(agent, head) for head in candidates]
-    return candidates[min(range(len(losses)), key=losses.__getitem__)]
-
-
-def _validation_loss(agent: Agent, head: nn.Module) -> float:
+def _validation_losses(agent: Agent, head: nn.Module) -> Tensor | None:
+    """Return the cross-entropy of each validation sample, at the temperature of least loss."""
     found = validation_scores(agent, head)
     if found is None:
-        return 0.0
+        return None
     scores, labels = found
     scores = scores.double() / fit_temperature(scores, labels)
     if labels.is_floating_point():
-        return float(soft_cross_entropy(scores, labels.double()))
-    return float(nn.functional.cross_entropy(scores, labels))
+        labels = labels.double()
+    return nn.functional.cross_entropy(scores, labels, reduction="none")
