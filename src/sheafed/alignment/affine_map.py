@@ -2,6 +2,7 @@ r"""The form that every map between latent spaces has: $z \mapsto W (z - c) + v$
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.alignment.arrays import ArrayT, as_tensor
+from sheafed.alignment.products import Products
 from sheafed.atomic_io import write_atomically
-from sheafed.devices import double
+from sheafed.devices import CPU, has_float64
 from sheafed.errors import AlignmentFormatError, DtypeError, EmptyInputError, InputError, ShapeError
-from sheafed.linalg.checks import check_finite, check_matrix
+from sheafed.linalg.checks import check_finite
 
-# Rows that are mapped at a time, in float64.
-CHUNK = 8192
+# Rows that are mapped at a time: few enough for caches, many beside the dimensions of a product.
+CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,17 @@ class AffineMap:
         return (z - self.centre.to(here)) @ self.weight.mT.to(here) + self.value.to(here)
 
     def transform(self, z: ArrayT) -> ArrayT:
-        """Map latents `(n, d_sender)`, or a single one; kind and precision are those of `z`."""
+        """Map latents `(n, d_sender)`, or a single one; kind and precision are those of `z`.
+
+        On the CPU, float32 and coarser latents are mapped in float32 where its rounding is harmless
+        (`sheafed.alignment.products`), else in float64.
+        """
         shape = (*z.shape[:-1], len(self.value))
-        parts = [part for _, part in self.chunks(z)]
-        if isinstance(z, Tensor):
-            return torch.cat([part for part in parts if isinstance(part, Tensor)]).reshape(shape)
-        return np.concatenate(parts).reshape(shape)
+        flat = (math.prod(shape[:-1]), shape[-1])
+        found = z.new_empty(flat) if isinstance(z, Tensor) else np.empty(flat, z.dtype)
+        for numbers, part in self.chunks(z):
+            found[numbers] = part
+        return found.reshape(shape)
 
     def chunks(self, z: ArrayT) -> Iterator[tuple[slice, ArrayT]]:
         """Yield latents that may be larger than memory as `transform` maps them, part by part.
@@ -78,13 +85,18 @@ class AffineMap:
         rows = z.reshape(-1, z.shape[-1])
         if not len(rows):
             raise EmptyInputError(f"the latents are empty: their shape is {tuple(z.shape)}")
+        parts = (part.detach().cpu() for part in (self.weight, self.centre, self.value))
+        products = Products(*parts, most_rows=min(CHUNK, len(rows)))
         for start in range(0, len(rows), CHUNK):
             numbers = slice(start, min(start + CHUNK, len(rows)))
             name = f"rows {numbers.start} to {numbers.stop - 1} of the latents"
             given = as_tensor(name, rows[numbers])
-            wide = check_matrix(name, double(given).to(self.weight.dtype))
-            read = _narrowed(self(wide), given)
-            yield numbers, read if isinstance(z, Tensor) else read.numpy()
+            if given.device == CPU or not has_float64(given.device):
+                read = products.carry(name, given.cpu())
+            else:
+                read = self(check_finite(name, given.to(self.weight.dtype)))
+            narrow = _narrowed(read, given)
+            yield numbers, narrow if isinstance(z, Tensor) else narrow.numpy()
 
     def then(self, following: AffineMap) -> AffineMap:
         """Return this map followed by another one."""
@@ -122,8 +134,9 @@ class AffineMap:
 
 def _narrowed(read: Tensor, like: Tensor) -> Tensor:
     """Return what was read in the dtype and on the device of what was given."""
-    largest = float(read.abs().max())
-    if largest > torch.finfo(like.dtype).max:
+    least, most = torch.aminmax(read)
+    largest = max(-float(least), float(most))
+    if not largest <= torch.finfo(like.dtype).max:  # nor if it is NaN, of infinities
         raise DtypeError(
             f"the receiver's latents reach {largest:.3g}, which {like.dtype} cannot hold; convert "
             "the sender's latents to float32 first"

@@ -157,7 +157,7 @@ def _send_file(link: AffineMap, given: NDArray[Any], path: Path) -> tuple[int, .
         np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
         task = progress.add_task("sending", total=math.prod(shape[:-1]))
         for numbers, part in chain([first], parts):
-            file.write(part.tobytes())
+            file.write(part.data)
             progress.update(task, completed=numbers.stop)
     return shape
 
