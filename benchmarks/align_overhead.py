@@ -47,7 +47,7 @@ def measure(pilots: int, dim: int, maps: str) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dims", type=int, nargs="+", default=[384, 1024])
+    parser.add_argument("--dims", type=int, nargs="+", default=[384, 768, 1024])
     parser.add_argument("--pilots", type=int, default=1500)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -88,16 +88,17 @@ def any_map(d):
     return AffineMap(*(torch.as_tensor(part) for part in drawn))
 
 
-def compare(name, link, d, dtype, repeats, directory, factor=None):
+def compare(name, link, d, dtype, options, directory, factor=None):
     z, out = directory / "z.npy", directory / "out.npy"
-    write_rows(z, max(2 * CHUNK, round(MULTIPLICATIONS / d**2)), d, dtype, factor)
+    rows = options.timed_rows or max(2 * CHUNK, round(MULTIPLICATIONS / d**2))
+    write_rows(z, rows, d, dtype, factor)
     given = np.load(z, mmap_mode="r")
     tasks = {
         kind: lambda weight=weight, bias=bias: plain(z, out, weight, bias)
         for kind, (weight, bias) in weights(link).items()
     }
     tasks["send"] = lambda: _send_file(link, given, out)
-    seconds = interleaved(tasks, repeats)
+    seconds = interleaved(tasks, options.repeats)
     rate = len(given) / median(seconds["send"])
     shares = [f"{median(ratios(seconds, 'send', kind)):.2f}" for kind in ("float32", "float64")]
     print(f"| {d} | {name} | {dtype} | {rate:,.0f} | {' | '.join(shares)} |", flush=True)
@@ -140,6 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dims", type=int, nargs="*", default=[384, 768, 1024, 2048, 4096])
+    parser.add_argument("--timed-rows", type=int, help="of a turn; by default more for small d")
     parser.add_argument("--dtypes", nargs="+", default=["float16", "float32", "float64"])
     parser.add_argument("--rows", type=int, help="of files that `sheafed send` is measured with")
     parser.add_argument("--whole-dims", type=int, nargs="+", default=[384, 768])
@@ -151,10 +153,10 @@ def main():
         print("|---|---|---|---|---|---|")
         for d in given.dims:
             for dtype in given.dtypes:
-                compare("any", any_map(d), d, dtype, given.repeats, place)
+                compare("any", any_map(d), d, dtype, given, place)
             if d <= 1024 and "float32" in given.dtypes:
                 factor, link = whitening(d)
-                compare("whitening", link, d, "float32", given.repeats, place, factor)
+                compare("whitening", link, d, "float32", given, place, factor)
         if given.rows:
             print(f"\n`sheafed send` of {given.rows:,} rows, all of its process")
             print("| d | latents | times float32 | peak memory |")

@@ -85,8 +85,8 @@ class AffineMap:
         rows = z.reshape(-1, z.shape[-1])
         if not len(rows):
             raise EmptyInputError(f"the latents are empty: their shape is {tuple(z.shape)}")
-        parts = (part.detach().cpu() for part in (self.weight, self.centre, self.value))
-        products = Products(*parts, most_rows=min(CHUNK, len(rows)))
+        weight, centre, value = (x.detach().cpu() for x in (self.weight, self.centre, self.value))
+        products = Products(weight, centre, value, most_rows=min(CHUNK, len(rows)))
         for start in range(0, len(rows), CHUNK):
             numbers = slice(start, min(start + CHUNK, len(rows)))
             name = f"rows {numbers.start} to {numbers.stop - 1} of the latents"
