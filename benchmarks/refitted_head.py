@@ -22,13 +22,11 @@ from sheafed.config.reading import read_experiment
 from sheafed.evaluation import evaluate_locally
 from sheafed.reproduction.grid import grid_plan
 from sheafed.reproduction.grid.paired import paired_difference
-from sheafed.reproduction.grid.plan import ALONE, RECOMMENDED
+from sheafed.reproduction.grid.plan import ALONE, RECOMMENDED, REFITTED
 from sheafed.reproduction.grid.verdict import as_points
 from sheafed.sweep import markdown_table
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.transport import Barrier
-
-REFITTED = "Alone, heads fitted again"
 
 
 def trained(model, trial, *more):

@@ -17,6 +17,7 @@ from sheafed.reproduction.grid.plan import (
     ALONE,
     CONTROLS,
     RECOMMENDED,
+    REFITTED,
     SCALES,
     GridModel,
     GridPlan,
@@ -96,6 +97,16 @@ def test_cells_are_judged():
     assert found["0.1"].communication.mean == pytest.approx(0.2)
 
 
+def test_private_accuracy_is_judged_against_heads_that_are_fitted_again_too():
+    known = cell("0.1", ((0.81, 0.8, 0.8), (0.7, 0.71, 0.69)))
+    known.rows[REFITTED] = figures((0.85, 0.84, 0.84), (0.5, 0.5, 0.5))
+    judgement = judge(known)
+    assert set(judgement.private_fell) == set(judgement.private_fell_much) == {REFITTED}
+    assert judgement.private_fell[REFITTED].mean == pytest.approx(-0.04)
+    lines = verdict(Grid("quick", (known,)))
+    assert lines[1].endswith(f"s = 0.1 (-4.0 ± 0.0 against {REFITTED}).")
+
+
 def test_training_alone_can_be_the_better_method():
     judgement = judge(cell("0.1", ((0.8,) * 3, (0.4, 0.41, 0.39))))
     assert set(judgement.better) == {ALONE, RIVAL}
@@ -108,7 +119,7 @@ def test_the_verdict_names_the_cells_that_it_counts():
     assert lines[0].endswith("6 of 7 cells have run.")
     assert lines[1] == (
         "Private accuracy fell beyond noise in 1 cell: "
-        f"Digits, 50 % of the data, s = 0.2 (-2.0 ± {margin:.1f})."
+        f"Digits, 50 % of the data, s = 0.2 (-2.0 ± {margin:.1f} against {ALONE})."
     )
     assert "fell by more than 0.5 points in the mean in 3 cells: Digits, 50 % of the" in lines[2]
     assert "in 1 cell: Digits, 50 % of the data, s = 0.4 (Sheaf-FRL +5.0 ± 0.0)." in lines[3]
@@ -161,7 +172,7 @@ def test_the_summary_survives_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scale", "cells", "runs"), [("quick", 19, 9 * 29 + 2 * 3 * 29 + 4 * 25), ("full", 42, 1200)]
+    ("scale", "cells", "runs"), [("quick", 19, 9 * 34 + 2 * 3 * 34 + 4 * 28), ("full", 42, 1356)]
 )
 def test_the_size_of_the_grid(scale, cells, runs):
     plan = grid.grid_plan(scale)

@@ -13,6 +13,8 @@ from sheafed.reproduction.shift import SMALL
 from sheafed.sweep.trials import Overrides, Trial
 
 ALONE = "Alone"
+REFITTED = "Alone, heads fitted again"
+"""What the recommended method does after training, done to agents that train alone."""
 RECOMMENDED = "Consensus distillation"
 CONTROLS = ("Control: labelled pilots", "Control: pooled data")
 SHIFTS = ("0.3", "0.7", "0.9")
@@ -147,6 +149,7 @@ def rows(
 
     return {
         ALONE: alone,
+        REFITTED: (*alone, "method.refit_head=true"),
         "Sheaf-FRL": sheaf_frl,
         "Sheaf-FMTL": baseline("sheaf-fmtl", sheaf_fmtl),
         **({"FedProto": baseline("fedproto", fedproto)} if fedproto else {}),

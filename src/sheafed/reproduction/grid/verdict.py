@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sheafed.reproduction.grid.paired import Difference, paired_difference
-from sheafed.reproduction.grid.plan import ALONE, CONTROLS, RECOMMENDED
+from sheafed.reproduction.grid.plan import ALONE, CONTROLS, RECOMMENDED, REFITTED
 from sheafed.reproduction.grid.summary import CellFigures, Grid
 
 TOLERANCE = 0.005
@@ -18,8 +18,8 @@ class Judgement:
     """The recommended method in a cell where it and training alone have finished."""
 
     cell: str
-    private: Difference
-    """Against training alone."""
+    private: dict[str, Difference]
+    """Against training alone, and the same with heads fitted again, by row."""
     communication: Difference
     """Against training alone."""
     better: dict[str, Difference]
@@ -28,22 +28,27 @@ class Judgement:
     """The methods that share fewer than two seeds with the recommended one."""
 
     @property
-    def private_fell(self) -> bool:
-        """Whether private accuracy fell beyond noise."""
-        return self.private.fell
+    def private_fell(self) -> dict[str, Difference]:
+        """The rows against which private accuracy fell beyond noise."""
+        return {row: found for row, found in self.private.items() if found.fell}
 
     @property
-    def private_fell_much(self) -> bool:
-        """Whether mean private accuracy fell by more than is tolerated, be it noise or not."""
-        return self.private.mean < -TOLERANCE
+    def private_fell_much(self) -> dict[str, Difference]:
+        """Those against which its mean fell by more than is tolerated, be it noise or not."""
+        return {row: found for row, found in self.private.items() if found.mean < -TOLERANCE}
 
 
 def judge(cell: CellFigures) -> Judgement | None:
     """Return a cell's judgement; None if the recommended method or training alone is missing."""
     recommended = cell.rows[RECOMMENDED]
-    private = paired_difference(recommended.private, cell.rows[ALONE].private)
+    private = {
+        row: found
+        for row in (ALONE, REFITTED)
+        if row in cell.rows
+        and (found := paired_difference(recommended.private, cell.rows[row].private)) is not None
+    }
     communication = paired_difference(recommended.communication, cell.rows[ALONE].communication)
-    if private is None or communication is None:
+    if ALONE not in private or communication is None:
         return None
     others = [row for row in cell.rows if row not in (RECOMMENDED, *CONTROLS)]
     leads = {
@@ -69,11 +74,11 @@ def verdict(grid: Grid) -> list[str]:
         f"{RECOMMENDED} against training alone: {len(judged)} of {len(grid.cells)} cells have run.",
         _count(
             "Private accuracy fell beyond noise",
-            [f"{j.cell} ({as_points(j.private)})" for j in judged if j.private_fell],
+            [f"{j.cell} ({_against(j.private_fell)})" for j in judged if j.private_fell],
         ),
         _count(
             f"Private accuracy fell by more than {points} in the mean",
-            [f"{j.cell} ({as_points(j.private)})" for j in judged if j.private_fell_much],
+            [f"{j.cell} ({_against(j.private_fell_much)})" for j in judged if j.private_fell_much],
         ),
         _count(
             "Another method communicates better beyond noise",
@@ -98,6 +103,10 @@ def as_points(difference: Difference) -> str:
     """
     margin = "" if difference.margin is None else f" ± {100 * difference.margin:.1f}"
     return f"{100 * difference.mean:+.1f}{margin}"
+
+
+def _against(falls: Mapping[str, Difference]) -> str:
+    return ", ".join(f"{as_points(found)} against {row}" for row, found in falls.items())
 
 
 def _count(what: str, cells: Sequence[str]) -> str:
