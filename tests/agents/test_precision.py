@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from sheafed import Agent, Distillation, NonCooperative, SheafFRL, train
 from sheafed.agents.objectives import cross_entropy
+from sheafed.agents.precision import half_dtype
 from sheafed.agents.samples import Batch
 from sheafed.config import build_federation, read_experiment
 from sheafed.errors import DtypeError, InputError
@@ -42,6 +43,26 @@ def test_a_head_in_half_precision_gets_inputs_of_its_dtype(half: torch.dtype) ->
     latents = torch.randn(5, 4)
     assert torch.equal(agent.apply_head(latents), own(latents.to(half)).float())
     assert cross_entropy(agent, Batch(*samples(6, seed=2))).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        ((BF16, BF16), BF16),
+        ((torch.int64, FP16), FP16),
+        ((torch.float32, torch.float32), None),
+        ((BF16, torch.float32), None),
+        ((BF16, FP16), None),
+        ((torch.int64,), None),
+        ((), None),
+    ],
+)
+def test_a_module_is_in_half_precision_if_all_its_weights_are(
+    dtypes: tuple[torch.dtype, ...], expected: torch.dtype | None
+) -> None:
+    weights = [nn.Parameter(torch.ones(2, dtype=t), requires_grad=False) for t in dtypes]
+    assert half_dtype(nn.ParameterList(weights)) == expected
+    assert half_dtype(None) is None
 
 
 def test_weights_in_float16_are_not_trained() -> None:

@@ -54,3 +54,10 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
     tied = TiedOptimizer(one, [weights], "projection")
     with pytest.raises(NonFiniteError, match=r"'a'.*gradient of the projection"):
         tied.optimizer_step(one.head.weight.sum() + weights.sqrt().sum())
+
+
+def test_large_gradients_are_finite_even_if_their_norm_is_not() -> None:
+    one, weights = agent("a", 4, optimizer=lambda p: SGD(p, lr=1e-38)), nn.Parameter(torch.zeros(2))
+    tied = TiedOptimizer(one, [weights], "projection")
+    tied.optimizer_step(one.head.weight.sum() + 3e38 * weights.sum())
+    torch.testing.assert_close(weights.detach(), torch.full((2,), -3.0))

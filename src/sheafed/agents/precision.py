@@ -34,9 +34,14 @@ def widened(x: Tensor) -> Tensor:
 
 def half_dtype(module: nn.Module | None) -> torch.dtype | None:
     """Return the half precision that all floating-point weights of a module have, if they do."""
-    weights = () if module is None else module.parameters()
-    dtypes = {weight.dtype for weight in weights if weight.is_floating_point()}
-    return next(iter(dtypes)) if len(dtypes) == 1 and dtypes <= set(HALF) else None
+    found = None
+    for weight in () if module is None else module.parameters():
+        if not weight.is_floating_point():
+            continue
+        if weight.dtype not in HALF or found not in (None, weight.dtype):
+            return None  # at the first weight of most modules: this is asked in every pass
+        found = weight.dtype
+    return found
 
 
 def check_trainable(name: str, module: nn.Module) -> None:

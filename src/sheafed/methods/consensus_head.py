@@ -50,7 +50,8 @@ class ConsensusHead:
             return None
         if not targets.is_floating_point():
             known = targets != UNLABELLED
-            latents, targets = latents[known], targets[known]
+            if not bool(known.all()):  # a copy, and its gradient, cost as much as the head
+                latents, targets = latents[known], targets[known]
         if len(targets) < FEWEST:
             return None
         return label_loss(self._agent, self(latents), targets)

@@ -74,7 +74,7 @@ class TiedOptimizer:
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         if not gradients:
             return
-        if not all(bool(torch.isfinite(g).all()) for g in gradients):
+        if not _are_finite(gradients):
             self.refuse_gradient()
         if self._agent.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self.parameters, self._agent.max_grad_norm)
@@ -132,6 +132,13 @@ def step_together(
         for parameter, gradient in zip(tied[k].parameters, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient[k]
         tied[k].apply_gradients(rate)
+
+
+def _are_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether all entries are finite."""
+    # A norm is finite only if all entries are. It may overflow where they are: then each is asked.
+    norms = torch.stack(torch._foreach_norm(tensors))
+    return bool(norms.isfinite().all()) or all(bool(t.isfinite().all()) for t in tensors)
 
 
 def _group_of(optimizer: Optimizer, parameter: nn.Parameter | None) -> int:
