@@ -1,0 +1,234 @@
+"""What the pilots of consensus distillation earn, and what they cost.
+
+    python benchmarks/pilot_cost.py --out out/pilot_cost      # half an hour of CPU
+    python benchmarks/pilot_cost.py --out out/quick --quick   # one cell, one seed, a few rounds
+
+One thing is changed at a time: how many pilots a step learns, in how many rounds there are any, how
+often predictions are exchanged. Figures are of validation data. CPU seconds are those of all rounds
+and of fitting maps and reading heads once, over the same of training alone; settings take turns, a
+few rounds each, so that a busy machine slows all of them equally. A seed is measured in all cells
+before the next, each is kept, and an interrupted command continues where it stopped.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor
+
+from sheafed import ConsensusDistillation, NonCooperative
+from sheafed.atomic_io import write_atomically
+from sheafed.bench.networks import BenchNetwork
+from sheafed.config import build_federation, read_experiment
+from sheafed.evaluation import evaluate_locally
+from sheafed.methods import Method
+from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
+from sheafed.methods.node import NodeContext
+from sheafed.options import Count, options
+from sheafed.sweep import markdown_table, with_deviation
+from sheafed.training.allocator import keep_freed_memory
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
+from sheafed.transport import Barrier
+
+CELLS = {
+    "digits, 15 % of the data": ("digits", "data.train_fraction=0.15"),
+    "digits": ("digits",),
+    "MNIST pair": (
+        "pair",
+        "model.bottleneck=64",
+        "data.train_fraction=0.08",
+        "training.epochs=10",
+    ),
+}
+SEEDS = {"digits, 15 % of the data": 5, "digits": 5, "MNIST pair": 3}
+"""How many seeds a cell has."""
+FIRST_SEED = 10
+"""Those before it are of tables with test data."""
+TURN = 5
+"""Rounds of one setting before it is another's turn."""
+ALONE, DEFAULT = "training alone", "default"
+
+
+@options
+class RarePilots(ConsensusDistillation):
+    """Consensus distillation that learns pilots in every few rounds only.
+
+    Args:
+        pilots_every: rounds from one step with pilots to the next.
+    """
+
+    pilots_every: Count = field(default=1, kw_only=True)
+
+    def node(self, context: NodeContext) -> "RarePilotsNode":
+        return RarePilotsNode(self, context)
+
+
+class RarePilotsNode(ConsensusDistillationNode):
+    method: RarePilots
+
+    def learnt_rows(self, round: int) -> Tensor:
+        if round % self.method.pilots_every:
+            return torch.zeros(0, dtype=torch.long)
+        return super().learnt_rows(round)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one training has reached, and what it has cost."""
+
+    private: float
+    communication: float
+    cpu_seconds: float
+    bytes_sent: int
+
+    @property
+    def mean(self) -> float:
+        """Of both accuracies."""
+        return (self.private + self.communication) / 2
+
+
+Found = Mapping[str, Figures]
+"""Of one seed, by setting."""
+
+
+def settings(batch_size: int, rounds_per_epoch: int) -> dict[str, Method]:
+    """Return what is compared; a setting that is the default in this cell is left out."""
+    found: dict[str, Method] = {ALONE: NonCooperative(), DEFAULT: ConsensusDistillation()}
+    for count in (8, 16, 32, 64, 128):
+        if count != batch_size:
+            found[f"{count} pilots a step"] = ConsensusDistillation(pilots_per_round=count)
+    for every in (2, 4):
+        for weight in (1.0, float(every)):
+            name = f"pilots every {every} rounds, weight {weight:g}"
+            found[name] = RarePilots(pilots_every=every, weight=weight)
+    for epochs in (0.5, 2, 4):
+        every = int(rounds_per_epoch * epochs)
+        if every:
+            name = f"exchange every {epochs:g} epochs"
+            found[name] = ConsensusDistillation(exchange_every=every)
+    return found
+
+
+def measure(overrides: Sequence[str], seed: int, rounds: int | None = None) -> Found:
+    """Train with every setting, in turns; return its figures on validation data.
+
+    Args:
+        overrides: a preset and what is changed in it.
+        seed: of data, weights and batches.
+        rounds: of training, by default as many as the preset's epochs have.
+    """
+    preset, *changed = overrides
+    experiment = read_experiment(preset, [*changed, f"seed={seed}"])
+    federation = build_federation(experiment)
+    rounds = rounds or experiment.training.epochs * federation.rounds_per_epoch
+    compared = settings(experiment.training.batch_size, federation.rounds_per_epoch)
+    networks = {
+        name: BenchNetwork.of(replace(build_federation(experiment), method=method))
+        for name, method in compared.items()
+    }
+    seconds = dict.fromkeys(networks, 0.0)
+    for done in range(0, rounds, TURN):
+        for name, network in networks.items():
+            began = time.process_time()
+            while network.round < min(rounds, done + TURN):
+                network.step()
+            seconds[name] += time.process_time() - began
+    return {name: _finished(network, seconds[name]) for name, network in networks.items()}
+
+
+def _finished(network: BenchNetwork, seconds: float) -> Figures:
+    began = time.process_time()
+    fit_post_hoc_maps(network.nodes, Barrier(network.transport), network.round - 1)
+    seconds += time.process_time() - began
+    found = evaluate_locally(network.nodes, "validation", oracle=False).summary()
+    private, communication = found["private_accuracy"], found["communication_accuracy"]
+    if private is None or communication is None:
+        raise RuntimeError(f"nothing could be measured on validation data: {found}")
+    sent = network.transport.ledger.bytes_sent()
+    return Figures(private, communication, seconds, sent)
+
+
+def as_rows(cell: str, found: Sequence[Found]) -> list[list[str]]:
+    """Return a row per setting, with differences to the default in points, paired by seed."""
+    rows = []
+    for name in found[0]:
+        each = [one[name] for one in found]
+        accuracies = [[f.private for f in each], [f.communication for f in each]]
+        changes = [100 * (one[name].mean - one[DEFAULT].mean) for one in found]
+        cost = fmean(one[name].cpu_seconds / one[ALONE].cpu_seconds for one in found)
+        rows.append(
+            [
+                cell,
+                name,
+                *(with_deviation(fmean(a), _deviation(a)) for a in accuracies),
+                "" if name == DEFAULT else _with_error(changes),
+                f"{cost:.2f}",
+                f"{fmean(f.bytes_sent for f in each) / 2**20:.2f}",
+            ]
+        )
+    return rows
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return stdev(values) if len(values) > 1 else None
+
+
+def _with_error(values: Sequence[float]) -> str:
+    """Return the mean and its standard error.
+
+    >>> _with_error([1.0, 2.0, 3.0, 4.0])
+    '+2.50 ± 0.65'
+    """
+    deviation = _deviation(values)
+    error = "" if deviation is None else f" ± {deviation / sqrt(len(values)):.2f}"
+    return f"{fmean(values):+.2f}{error}"
+
+
+def measured(path: Path, overrides: Sequence[str], seed: int, rounds: int | None) -> Found:
+    """Return the figures of a file; measure them if there is none."""
+    plan = {"overrides": list(overrides), "seed": seed, "rounds": rounds}
+    if not path.exists():
+        found = measure(overrides, seed, rounds)
+        content = {"plan": plan, "figures": {name: asdict(one) for name, one in found.items()}}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(content, indent=1).encode())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content["plan"] != plan:
+        raise SystemExit(f"{path} was measured with {content['plan']}; choose another --out")
+    return {name: Figures(**one) for name, one in content["figures"].items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
+    parser.add_argument("--quick", action="store_true", help="the first cell, a seed, ten rounds")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    cells = given.cells[:1] if given.quick else given.cells
+    counts = {cell: 1 if given.quick else SEEDS[cell] for cell in cells}
+    found: dict[str, list[Found]] = {cell: [] for cell in cells}
+    for number in range(max(counts.values())):
+        for cell in cells:
+            if number < counts[cell]:
+                seed = FIRST_SEED + number
+                path = given.out / cell.replace(" ", "-") / f"seed-{seed}.json"
+                rounds = 10 if given.quick else None
+                found[cell].append(measured(path, CELLS[cell], seed, rounds))
+                print(f"{cell}: seed {seed}", flush=True)
+    headings = ["data", "setting", "private", "communication", "difference", "CPU", "MiB"]
+    rows = [row for cell in cells for row in as_rows(cell, found[cell])]
+    text = markdown_table(headings, rows)
+    write_atomically(given.out / "pilot_cost.md", text.encode())
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

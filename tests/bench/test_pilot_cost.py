@@ -1,0 +1,75 @@
+"""What the pilots of consensus distillation cost: the settings, and the figures of the table."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from sheafed import ConsensusDistillation, NonCooperative
+from tests.helpers.baselines import PAIR, Training, noisy
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def pilot_cost(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("pilot_cost")
+
+
+def test_every_setting_changes_one_thing(pilot_cost) -> None:
+    found = pilot_cost.settings(batch_size=32, rounds_per_epoch=5)
+    assert found.pop(pilot_cost.ALONE) == NonCooperative()
+    assert found.pop(pilot_cost.DEFAULT) == ConsensusDistillation()
+    counts = [m.pilots_per_round for name, m in found.items() if "pilots a step" in name]
+    assert counts == [8, 16, 64, 128], "32 is the default"
+    rare = {(m.pilots_every, m.weight) for m in found.values() if type(m) is pilot_cost.RarePilots}
+    assert rare == {(2, 1.0), (2, 2.0), (4, 1.0), (4, 4.0)}
+    exchanges = [m.exchange_every for name, m in found.items() if "exchange" in name]
+    assert exchanges == [2, 10, 20]
+    assert "exchange every 0.5 epochs" not in pilot_cost.settings(64, rounds_per_epoch=1)
+
+
+def test_rare_pilots_are_learnt_in_every_few_rounds(pilot_cost) -> None:
+    method = pilot_cost.RarePilots(confidence=0.0, pilots_every=3)
+    training = Training(noisy({"a": 5, "b": 4}), PAIR, method, rounds_per_epoch=2).run(3)
+    node = training.nodes["a"]
+    usual = super(type(node), node)
+    for round in range(7):
+        rows, expected = node.learnt_rows(round), usual.learnt_rows(round)
+        assert torch.equal(rows, expected if round % 3 == 0 else expected[:0])
+        assert len(expected) > 0
+
+
+def test_differences_are_paired_by_seed(pilot_cost) -> None:
+    """Seeds differ by much more than settings do."""
+
+    def figures(mean: float, seconds: float) -> object:
+        return pilot_cost.Figures(mean + 0.1, mean - 0.1, seconds, 2**20)
+
+    found = [
+        {"training alone": figures(0.3, 1.0), "default": figures(0.5, 3.0), "x": figures(0.51, 2)},
+        {"training alone": figures(0.6, 2.0), "default": figures(0.8, 6.0), "x": figures(0.83, 4)},
+    ]
+    rows = {row[1]: row[2:] for row in pilot_cost.as_rows("cell", found)}
+    assert rows["x"] == ["0.770 ± 0.226", "0.570 ± 0.226", "+2.00 ± 1.00", "2.00", "1.00"]
+    assert rows["default"][2:4] == ["", "3.00"]
+    assert rows["training alone"][2:4] == ["-20.00 ± 0.00", "1.00"]
+
+
+def test_kept_figures_are_of_the_same_plan(pilot_cost, tmp_path, monkeypatch) -> None:
+    one = pilot_cost.Figures(0.5, 0.4, 1.0, 7)
+    asked = []
+
+    def measure(*plan: object) -> dict[str, object]:
+        asked.append(plan)
+        return {"default": one}
+
+    monkeypatch.setattr(pilot_cost, "measure", measure)
+    path = tmp_path / "cell" / "seed-10.json"
+    for _ in range(2):
+        assert pilot_cost.measured(path, ("digits",), 10, None) == {"default": one}
+    assert asked == [(("digits",), 10, None)]
+    with pytest.raises(SystemExit, match="another --out"):
+        pilot_cost.measured(path, ("digits",), 10, 5)
