@@ -135,7 +135,7 @@ def step_together(
         tied[k].apply_gradients(rate)
 
 
-def _are_finite(tensors: Sequence[Tensor]) -> bool:
+def _are_finite(tensors: list[Tensor]) -> bool:
     """Whether all entries are finite."""
     # A norm is finite only if all entries are. It may overflow where they are: then each is asked.
     norms = torch.stack(torch._foreach_norm(tensors))
