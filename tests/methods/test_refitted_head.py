@@ -15,10 +15,16 @@ import sheafed
 from sheafed import Agent, ConsensusDistillation, NonCooperative, train
 from sheafed.agents.objectives import UNLABELLED
 from sheafed.methods import refitted_head
-from sheafed.methods.consensus import TEMPERATURES
+from sheafed.methods.consensus import TEMPERATURES, calibrated_probabilities
+from sheafed.methods.consensus_distillation import node as consensus_node
+from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
+from sheafed.methods.latent_codec import PROBABILITIES
 from sheafed.methods.node import Node
+from sheafed.methods.predictions import as_bytes
 from sheafed.methods.refitted_head import refit_head, refit_if_better
 from sheafed.metrics import Metric
+from sheafed.training.post_hoc_maps import fit_post_hoc_maps
+from sheafed.transport import Barrier, LocalTransport
 from tests.helpers.federations import normal_latents
 from tests.helpers.small_federations import (
     CLASSES,
@@ -68,8 +74,9 @@ def test_it_learns_own_labels_and_leaves_the_agent_as_it_was() -> None:
 
 def test_latents_are_those_of_inference() -> None:
     """With dropout of nearly everything a step in training mode would see next to nothing."""
-    one = blank(encoder=nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.98)))
-    assert accuracy(one, refit_head(one, CLASSES, seed=0)) > 0.8
+    plain, dropping = blank(), blank(encoder=nn.Sequential(blank().encoder, nn.Dropout(0.98)))
+    heads = [refit_head(one, CLASSES, seed=0) for one in (plain, dropping)]
+    assert torch.equal(heads[0].weight, heads[1].weight)
 
 
 def test_it_is_the_same_in_every_bit_and_draws_from_no_other_stream() -> None:
@@ -99,6 +106,10 @@ def test_where_there_is_nothing_to_fit_there_is_none(options: dict[str, Any]) ->
 # The choice
 
 
+def if_better(one: Agent, head: nn.Module) -> nn.Module | None:
+    return refit_if_better(one, head, lambda: refit_head(one, CLASSES, seed=0))
+
+
 def losses(scores: Tensor, labels: Tensor) -> np.ndarray:
     """The cross-entropy of each sample at the temperature of least loss, by SciPy."""
     s, rows = scores.double().numpy(), np.arange(len(labels))
@@ -122,7 +133,7 @@ def test_it_is_used_if_validation_losses_fall_beyond_two_standard_errors(noise: 
     with torch.no_grad():
         gain = losses(other(latents), labels) - losses(refitted(latents), labels)
     error = gain.std(ddof=1) / np.sqrt(len(gain))
-    found = refit_if_better(one, other, CLASSES, seed=0)
+    found = if_better(one, other)
     assert (found is not None) == (gain.mean() > 2 * error)
     if found is not None:
         assert torch.equal(found.weight, refitted.weight)
@@ -133,8 +144,8 @@ def test_both_outcomes_are_among_them() -> None:
     refitted = refit_head(one, CLASSES, seed=0)
     silent = copy.deepcopy(refitted)
     silent.weight.data.zero_()
-    assert refit_if_better(one, refitted, CLASSES, seed=0) is None
-    assert refit_if_better(one, silent, CLASSES, seed=0) is not None
+    assert if_better(one, refitted) is None
+    assert if_better(one, silent) is not None
 
 
 def test_overconfidence_alone_decides_nothing() -> None:
@@ -142,7 +153,7 @@ def test_overconfidence_alone_decides_nothing() -> None:
     loud = copy.deepcopy(refit_head(one, CLASSES, seed=0))
     for p in loud.parameters():
         p.data.mul_(4)
-    assert refit_if_better(one, loud, CLASSES, seed=0) is None
+    assert if_better(one, loud) is None
 
 
 def test_soft_labels() -> None:
@@ -154,12 +165,12 @@ def test_soft_labels() -> None:
     metric = Metric("agreement", agreement, greater_is_better=True)
     one = agent("a", 5, data={"train": (inputs, soft), "validation": (inputs, soft)}, metric=metric)
     good, bad = refit_head(one, CLASSES, seed=0), linear_head(5, 1)
-    assert refit_if_better(one, bad, CLASSES, seed=0) is not None
-    assert refit_if_better(one, good, CLASSES, seed=0) is None
+    assert if_better(one, bad) is not None
+    assert if_better(one, good) is None
 
 
 def test_without_validation_data_nothing_is_fitted() -> None:
-    assert refit_if_better(agent("a", 5), linear_head(5, 0), CLASSES, seed=0) is None
+    assert if_better(agent("a", 5), linear_head(5, 0)) is None
 
 
 # In consensus distillation
@@ -196,16 +207,50 @@ def test_own_data_are_classified_by_the_head_that_validation_data_prefer(
         assert network.history.evaluation.private[name] == pytest.approx(private(node, expected))
 
 
-def test_training_and_what_neighbours_send_do_not_depend_on_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("refitted", [False, True])
+def test_pilots_are_taught_by_the_head_that_validation_data_prefer(
+    refitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    prefer(monkeypatch, refitted)
+    sent = {}
+    monkeypatch.setattr(
+        ConsensusDistillationNode,
+        "check_alignment",
+        lambda _, message: sent.update({message.sender: message.tensors[PROBABILITIES]}),
+    )
+    network = run(ConsensusDistillation(confidence=0.4))
+    for name, node in network.nodes.items():
+        spoken, again = node._spoken_head(), refit_head(node.agent, CLASSES, seed=0)
+        latents, one = node.pilot_latents(), node.agent
+        expected, other = (
+            as_bytes(calibrated_probabilities(one, latents, head=head))
+            for head in ((again, spoken) if refitted else (spoken, again))
+        )
+        assert torch.equal(sent[name], expected)
+        assert not torch.equal(sent[name], other)
+
+
+def test_training_does_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for refitted in (False, True):
         prefer(monkeypatch, refitted)
         found.append(run(ConsensusDistillation(confidence=0.4)))
     first, second = found
     assert same_weights(first.agents.values(), second.agents.values())
-    assert first.history.evaluation.communication == second.history.evaluation.communication
+    for name, one in first.agents.items():
+        assert torch.equal(one.state()["rng_state"], second.agents[name].state()["rng_state"])
+
+
+def test_it_is_fitted_once_when_maps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, True)
+    monkeypatch.setattr("sheafed.training.post_hoc_maps.SHRINKAGES", ())
+    network = run(ConsensusDistillation(confidence=0.4), epochs=1)
+    fitted = []
+    monkeypatch.setattr(
+        consensus_node, "refit_head", lambda one, *_, **__: fitted.append(one.name) or one.head
+    )
+    fit_post_hoc_maps(network.nodes, Barrier(LocalTransport(list(SIZES))), 9)
+    assert sorted(fitted) == sorted(SIZES)
 
 
 def test_a_network_in_a_file_and_a_resumed_run(

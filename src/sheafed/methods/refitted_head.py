@@ -9,6 +9,8 @@ validation data tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -46,7 +48,9 @@ def refit_head(agent: Agent, classes: int, *, seed: int) -> nn.Module | None:
     return head.eval().requires_grad_(False)
 
 
-def refit_if_better(agent: Agent, head: nn.Module, classes: int, *, seed: int) -> nn.Module | None:
+def refit_if_better(
+    agent: Agent, head: nn.Module, refit: Callable[[], nn.Module | None]
+) -> nn.Module | None:
     """Return the agent's head, fitted again, if it predicts validation data better than another.
 
     That is, if it has the smaller cross-entropy, each at its best temperature, by more than
@@ -56,11 +60,10 @@ def refit_if_better(agent: Agent, head: nn.Module, classes: int, *, seed: int) -
     Args:
         agent: with a head of classes.
         head: the other one, in evaluation mode.
-        classes: how many.
-        seed: of the run.
+        refit: returns the refitted head, if there is one.
     """
     before = _validation_losses(agent, head)
-    refitted = None if before is None else refit_head(agent, classes, seed=seed)
+    refitted = None if before is None else refit()
     after = None if refitted is None else _validation_losses(agent, refitted)
     if before is None or after is None or len(before) < FEWEST:
         return None

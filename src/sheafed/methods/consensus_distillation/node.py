@@ -34,7 +34,7 @@ from sheafed.methods.predictions import (
 )
 from sheafed.methods.reading_head import OffsetHead, ReadingHead
 from sheafed.methods.reading_head_fit import fit_reading_head
-from sheafed.methods.refitted_head import refit_if_better
+from sheafed.methods.refitted_head import refit_head, refit_if_better
 from sheafed.transport.message import Message, TensorSpec
 from sheafed.vectorized import StackedCohort
 
@@ -73,6 +73,7 @@ class ConsensusDistillationNode(PostHocNode):
         self.targets: Tensor | None = None
         """The consensus on all pilots `(M, classes)`, if there is one."""
         self._refitted: nn.Module | None = None
+        self._fitted_again: nn.Module | None = None
         self._own: Tensor | None = None
         self._predictions: dict[str, Tensor] = {}
 
@@ -204,10 +205,11 @@ class ConsensusDistillationNode(PostHocNode):
 
     def beside_latents(self, pilots: Tensor) -> dict[str, dict[str, Tensor]]:
         """Tell neighbours with a head what this agent makes of the pilots, as of its own data."""
+        self._fitted_again = None
         listeners = [j for j in self.neighbours if self.peers[j]["classes"]]
         if not (self.method.reading_head and self.teaches and listeners):
             return {}
-        probabilities = self._predict(pilots, self._spoken_head())
+        probabilities = self._predict(pilots, self._teaching_head())
         return {j: {PROBABILITIES: probabilities} for j in listeners}
 
     def expected_beside(self, neighbour: str) -> dict[str, TensorSpec]:
@@ -243,8 +245,14 @@ class ConsensusDistillationNode(PostHocNode):
             self.reading_head = ReadingHead(spoken.head, {self.name: spoken.offset})
         self._refitted = None
         if (reading := self.own_head) is not None:
-            seed = self.context.seed
-            self._refitted = refit_if_better(self.agent, reading, self.classes, seed=seed)
+            self._refitted = refit_if_better(self.agent, reading, self._refit)
+        self._fitted_again = None
+
+    def _refit(self) -> nn.Module | None:
+        """Return the own head, fitted again; once while maps are fitted."""
+        if self._fitted_again is None:
+            self._fitted_again = refit_head(self.agent, self.classes, seed=self.context.seed)
+        return self._fitted_again
 
     @property
     def own_head(self) -> nn.Module | None:
@@ -266,6 +274,17 @@ class ConsensusDistillationNode(PostHocNode):
         """
         second = self._second
         return None if second is None else with_own_offset(self.agent, second, self.classes)
+
+    def _teaching_head(self) -> nn.Module | None:
+        """Return what tells neighbours the classes of pilots when maps are fitted; None: the own.
+
+        It is the consensus head with its offset, or the own head, fitted again, if validation data
+        prefer that, as after a short training.
+        """
+        spoken = self._spoken_head()
+        if spoken is None:
+            return None
+        return refit_if_better(self.agent, spoken, self._refit) or spoken
 
     @property
     def _second(self) -> nn.Module | None:
