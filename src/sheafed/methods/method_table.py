@@ -47,8 +47,8 @@ def method_table(method: Method) -> dict[str, Any] | None:
 def method_from_table(table: Mapping[str, Any]) -> Method:
     """Return the method whose table this is.
 
-    >>> method_from_table({"name": "non-cooperative", "shrinkage": 0.9})
-    NonCooperative(whitening='pilots', shrinkage=0.9, channel=None)
+    >>> method_from_table({"name": "non-cooperative", "shrinkage": 0.9}).shrinkage
+    0.9
     """
     known = {tag_of(kind): kind for kind in METHODS}
     if table.get("name") not in known:
