@@ -264,7 +264,7 @@ class ConsensusDistillationNode(PostHocNode):
         """
         if self._second is None or self.reading_head is None:
             return None
-        return self._refitted or self.reading_head.of(self.name)
+        return self.reading_head.of(self.name) if self._refitted is None else self._refitted
 
     def _spoken_head(self) -> OffsetHead | None:
         """Return the consensus head, with an offset for the classes that the agent's data have.
@@ -284,7 +284,8 @@ class ConsensusDistillationNode(PostHocNode):
         spoken = self._spoken_head()
         if spoken is None:
             return None
-        return refit_if_better(self.agent, spoken, self._refit) or spoken
+        refitted = refit_if_better(self.agent, spoken, self._refit)
+        return spoken if refitted is None else refitted
 
     @property
     def _second(self) -> nn.Module | None:
