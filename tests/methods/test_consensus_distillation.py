@@ -50,7 +50,7 @@ from tests.helpers.small_federations import (
 SIZES = {"a": 5, "b": 4}
 THREE = {"a": 5, "b": 4, "c": 3}
 M = len(pilots())
-EAGER = ConsensusDistillation(confidence=0.4)
+EAGER = ConsensusDistillation(confidence=0.4, exchange_every=1, pilots_per_exchange=M)
 
 
 def targets_by_hand(agents: dict[str, Agent], inputs: Tensor, sharpness: float) -> np.ndarray:
@@ -149,7 +149,9 @@ def test_the_objective_stays_beside_it() -> None:
         torch.testing.assert_close(p.detach(), (q - rate * g).detach())
 
 
-def test_only_confident_pilots_are_learnt_and_at_most_so_many_in_a_round() -> None:
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_only_confident_pilots_are_learnt_and_at_most_so_many_in_a_round(in_batch: bool) -> None:
+    """In the batch they take the place of own samples, of half of them by default."""
     encoded: list[int] = []
 
     class Counted(nn.Linear):
@@ -159,21 +161,24 @@ def test_only_confident_pilots_are_learnt_and_at_most_so_many_in_a_round() -> No
 
     def rows(confidence: float, most: int | None) -> int:
         one = agent("a", 4, encoder=seeded(3, lambda: Counted(6, 4)))
-        method = ConsensusDistillation(confidence, pilots_per_round=most)
+        method = ConsensusDistillation(confidence, pilots_per_round=most, pilots_in_batch=in_batch)
         training = Training([one, agent("b", 5)], PAIR, method).run(1)
         assert one.batch_size == 16
         sure = int((node_of(training, "a").targets.amax(-1) > confidence).sum())
         encoded.clear()
         training.run(1)  # no exchange in this one
-        assert encoded[0] == 16
-        assert len(encoded) == (1 if sure < 2 else 2)
-        if sure >= 2:
-            assert encoded[1] == min(sure, most or 16)
+        if sure < 2:
+            assert encoded == [16]
+        else:
+            learnt = min(sure, most or (8 if in_batch else 16))
+            assert encoded == [max(2, 16 - learnt) if in_batch else 16, learnt]
         return sure
 
     assert rows(0.0, None) == M
     assert 2 <= rows(0.5, M) < M
     assert rows(0.5, 3) > 3
+    assert 2 <= rows(0.53, 12) < 12
+    assert rows(0.0, 15) == M  # of own samples there are at least two
     assert rows(0.999, None) < 2
 
 
@@ -200,19 +205,23 @@ def test_pilots_are_drawn_anew_in_every_round_and_for_every_agent() -> None:
 # What is sent, and when
 
 
-def test_predictions_of_all_pilots_are_sent_once_an_epoch() -> None:
-    training = Training(noisy(SIZES), PAIR, EAGER, rounds_per_epoch=3)
-    for round in range(7):
+@pytest.mark.parametrize(("epoch", "every"), [(9, 9), (3, 8)])
+def test_predictions_are_sent_once_an_epoch_and_not_in_every_few_rounds(
+    epoch: int, every: int
+) -> None:
+    method = ConsensusDistillation(confidence=0.4)
+    training = Training(noisy(SIZES), PAIR, method, rounds_per_epoch=epoch)
+    for round in range(2 * every + 1):
         node = node_of(training, "a")
         with torch.no_grad(), node.agent.inference():
             expected = torch.softmax(node.agent.head(node.agent.encoder(pilots())), dim=-1)
         training.run(1)
         sent = training.recorder.of_round(round)
-        assert set(sent) == ({("a", "b"), ("b", "a")} if round % 3 == 0 else set())
+        assert set(sent) == ({("a", "b"), ("b", "a")} if round % every == 0 else set())
         if sent:
             message = sent["a", "b"]
             assert set(message.tensors) == {"probabilities"}
-            assert message.fields == {}
+            assert message.fields == {"drawn": round}
             assert message.tensors["probabilities"].dtype == torch.uint8
             torch.testing.assert_close(message.tensors["probabilities"], as_bytes(expected))
     assert training.recorder.transport.ledger.payload_bytes() == 3 * 2 * M * CLASSES
@@ -223,10 +232,80 @@ def test_the_rounds_between_exchanges_can_be_chosen_and_must_agree() -> None:
     method = ConsensusDistillation(exchange_every=2)
     training = Training(noisy(SIZES), PAIR, method, rounds_per_epoch=3).run(5)
     assert sorted({m.round for m in training.sent()}) == [0, 2, 4]
-    methods = {"a": method, "b": ConsensusDistillation()}
-    nodes = nodes_of(noisy(SIZES), PAIR, methods)
-    with pytest.raises(HandshakeError, match=r"rounds between exchanges: 2 against 4"):
-        handshake(nodes, LocalTransport("ab"))
+    for other, expected in (
+        (ConsensusDistillation(), "rounds between exchanges: 2 against 8"),
+        (ConsensusDistillation(exchange_every=2, pilots_per_exchange=9), "exchange: 48 against 9"),
+    ):
+        nodes = nodes_of(noisy(SIZES), PAIR, {"a": method, "b": other})
+        with pytest.raises(HandshakeError, match=expected):
+            handshake(nodes, LocalTransport("ab"))
+
+
+def test_every_exchange_is_about_other_pilots_the_same_for_all() -> None:
+    """They alone are predicted, sent, agreed on and learnt until the next."""
+    few, every = 20, 3
+    method = ConsensusDistillation(0.0, exchange_every=every, pilots_per_exchange=few)
+    training = Training([agent(n, d) for n, d in THREE.items()], TRIANGLE, method)
+    drawn = []
+    for round in range(3 * every):
+        nodes = {name: node_of(training, name) for name in THREE}
+        before = {
+            name: torch.softmax(one.agent.head(one.agent.encoder(pilots())), dim=-1)
+            for name, one in nodes.items()
+        }
+        training.run(1)
+        rows = {name: set(one.learnt_rows(round).tolist()) for name, one in nodes.items()}
+        if round % every == 0:
+            agreed_on = {n: one.targets.sum(-1).nonzero()[:, 0] for n, one in nodes.items()}
+            assert len({tuple(each.tolist()) for each in agreed_on.values()}) == 1
+            chosen = agreed_on["a"]
+            assert len(chosen) == few
+            drawn.append(set(chosen.tolist()))
+            for (sender, _), message in training.recorder.of_round(round).items():
+                said = message.tensors["probabilities"]
+                where = nodes[sender].predictions.rows(round)
+                assert set(where.tolist()) == drawn[-1]
+                torch.testing.assert_close(said, as_bytes(before[sender][where].detach()))
+            expected = agreed(*(as_bytes(p[chosen].detach()) for p in before.values()))
+            torch.testing.assert_close(nodes["a"].targets[chosen], expected)
+        assert all(own <= drawn[-1] for own in rows.values())
+    assert len({frozenset(each) for each in drawn}) == 3
+
+
+def test_a_silent_neighbour_counts_where_it_has_said_something() -> None:
+    few = 30
+    method = ConsensusDistillation(0.0, exchange_every=1, pilots_per_exchange=few)
+    training = Training(
+        noisy(SIZES), PAIR, method, drop=lambda m: m.kind == "round" and m.round > 0
+    ).run(2)
+    node = node_of(training, "a")
+    first, second = (node.predictions.rows(r) for r in (0, 1))
+    heard = training.recorder.of_round(0)["b", "a"].tensors["probabilities"]
+    own = training.recorder.of_round(1)["a", "b"].tensors["probabilities"]
+    said = {row: heard[k] for k, row in enumerate(first.tolist())}
+    known = [row in said for row in second.tolist()]
+    assert 0 < sum(known) < few
+    for k, row in enumerate(second.tolist()):
+        parts = [own[k], said[row]] if known[k] else [own[k]]
+        torch.testing.assert_close(node.targets[row], agreed(*(p[None] for p in parts))[0])
+
+
+def test_where_nobody_has_said_anything_nothing_is_learnt() -> None:
+    """An agent without labels says nothing itself, and its neighbour was heard once."""
+    method = ConsensusDistillation(0.0, exchange_every=1, pilots_per_exchange=30)
+    training = Training(
+        [unlabelled("u", 5), agent("b", 4)],
+        [("b", "u")],
+        method,
+        drop=lambda m: m.kind == "round" and m.round > 0,
+    ).run(2)
+    node = node_of(training, "u")
+    first, second = (set(node.predictions.rows(r).tolist()) for r in (0, 1))
+    assert second - first
+    assert set(node.targets.sum(-1).nonzero()[:, 0].tolist()) == first & second
+    assert torch.isfinite(node.targets).all()
+    seen = {row for round in range(9) for row in node.learnt_rows(round).tolist()}
+    assert seen == first & second
 
 
 def calibrated(labels: Tensor | None, **options: Any) -> tuple[Tensor, Tensor]:
@@ -468,7 +547,7 @@ def test_without_any_message_it_is_independent_training() -> None:
 )
 def test_damaged_predictions_are_left_out(spoil: Any, reason: str) -> None:
     training = Training(noisy(THREE), TRIANGLE, EAGER, rounds_per_epoch=1).run(1)
-    before = node_of(training, "a")._predictions["b"]
+    before = node_of(training, "a").predictions.state()["b"]
     inbox = {}
     for name in "abc":
         for message in training.nodes[name].send(1):
@@ -479,8 +558,9 @@ def test_damaged_predictions_are_left_out(spoil: Any, reason: str) -> None:
     node = node_of(training, "a")
     node.receive(1, inbox)
     assert dict(node.rejected) == {reason: 1}
-    assert torch.equal(node._predictions["b"], before)
-    assert torch.equal(node._predictions["c"], inbox["c"].tensors["probabilities"])
+    said = node.predictions.state()
+    assert torch.equal(said["b"], before)
+    assert torch.equal(said["c"], inbox["c"].tensors["probabilities"])
 
 
 def test_what_was_not_agreed_is_left_out() -> None:
@@ -492,7 +572,7 @@ def test_what_was_not_agreed_is_left_out() -> None:
     def from_one(sender: str, receiver: str, tensors: dict[str, Tensor]) -> dict[str, int]:
         node = training.nodes[receiver]
         node.rejected.clear()
-        node.receive(0, {sender: Message("round", 0, sender, receiver, tensors)})
+        node.receive(0, {sender: Message("round", 0, sender, receiver, tensors, {"drawn": 0})})
         return dict(node.rejected)
 
     full = {"probabilities": probabilities}
@@ -505,14 +585,30 @@ def test_what_was_not_agreed_is_left_out() -> None:
 
 
 def test_a_late_message_is_one_of_its_round() -> None:
-    training = Training(noisy(SIZES), PAIR, EAGER)
+    """And of the pilots that were drawn for it."""
+    method = ConsensusDistillation(0.4, exchange_every=2, pilots_per_exchange=30)
+    training = Training(noisy(SIZES), PAIR, method)
     node = node_of(training, "a")
     (message,) = training.nodes["b"].send(0)
     late = node.reuse(4, message)
     assert late.round == 4
     node.receive(4, {"b": late})
     assert not node.rejected
-    assert torch.equal(node._predictions["b"], message.tensors["probabilities"])
+    said, rows = node.predictions.state()["b"], node.predictions.rows(0)
+    assert torch.equal(said[rows], message.tensors["probabilities"])
+    assert int((said.sum(-1) > 0).sum()) == 30
+
+
+@pytest.mark.parametrize("drawn", [None, "0", True, -2, 3, 6])
+def test_a_message_about_unknown_pilots_is_left_out(drawn: Any) -> None:
+    """The round of no exchange, or of one to come."""
+    training = Training(noisy(SIZES), PAIR, ConsensusDistillation(0.4, exchange_every=2))
+    node = node_of(training, "a")
+    (message,) = training.nodes["b"].send(4)
+    fields = {} if drawn is None else {"drawn": drawn}
+    node.receive(4, {"b": dataclasses.replace(message, fields=fields)})
+    assert dict(node.rejected) == {"drawn": 1}
+    assert node.targets is None
 
 
 def test_one_pilot_is_too_few_for_batch_norm() -> None:
@@ -542,7 +638,7 @@ def test_what_a_neighbour_said_is_forgotten_when_it_has_left() -> None:
     assert own.keys() == {"c"}
     node.receive(1, inbox)
     said = [own["c"].tensors["probabilities"], inbox["c"].tensors["probabilities"]]
-    assert torch.equal(node.targets, agreed(*said))
+    torch.testing.assert_close(node.targets, agreed(*said))
     node.remove_neighbour("c")
     assert list(node.send(2)) == []
     assert "distillation_loss" not in node.receive(2, {})
@@ -624,6 +720,8 @@ def test_what_is_taught_is_right() -> None:
         {"calibrate": 1},
         {"exchange_every": 0},
         {"pilots_per_round": 1},
+        {"pilots_per_exchange": 1},
+        {"pilots_in_batch": 0.5},
         {"whitening": "none"},
     ],
 )

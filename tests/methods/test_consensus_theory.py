@@ -93,14 +93,14 @@ def test_between_exchanges_every_agent_descends_its_potential(two_heads: bool) -
 def test_at_an_exchange_it_may_rise() -> None:
     """A neighbour that changes its mind gives other targets, and so another potential."""
     agents = quiet({"a": 5, "b": 4}, 0.05, cross_entropy)
-    method = ConsensusDistillation(CONFIDENCE, WEIGHT)
+    method = ConsensusDistillation(CONFIDENCE, WEIGHT, exchange_every=4)
     training = Training(agents, PAIR, method, pilots().double()).run(1)
     node = training.nodes["a"]
     before = local_potential(agents[0], node.targets.numpy())
     least = torch.as_tensor(scores_of(agents[0], pilots().double()).argmin(-1))
     opposite = {"probabilities": as_bytes(nn.functional.one_hot(least, CLASSES).float())}
     list(node.send(4))
-    node._agree(4, {"b": Message("round", 4, "b", "a", opposite)})
+    node._agree(4, {"b": Message("round", 4, "b", "a", opposite, {"drawn": 4})})
     assert local_potential(agents[0], node.targets.numpy()) > before
 
 

@@ -14,6 +14,7 @@ ALL = ConsensusDistillation(confidence=0.0, weight=0.7, pilots_per_round=8)
 METHODS = {
     "two heads": ALL,
     "one head": ConsensusDistillation(confidence=0.0, consensus_head=False),
+    "pilots in the batch": ConsensusDistillation(confidence=0.0, pilots_in_batch=True),
     "exchanged rarely": ConsensusDistillation(confidence=0.0, exchange_every=2),
     "trained alone": ConsensusDistillation(confidence=1.0),
 }
@@ -41,14 +42,16 @@ def test_second_heads_have_bounds_and_schedules_of_their_agents(optimizer: str) 
     )
 
 
-def test_agents_may_learn_different_numbers_of_pilots() -> None:
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_agents_may_learn_different_numbers_of_pilots(in_batch: bool) -> None:
     """Those that learn none take no step of their second head in that round."""
-    logs = compare(ConsensusDistillation(confidence=0.42, pilots_per_round=12))
+    method = ConsensusDistillation(
+        confidence=0.42, pilots_per_round=12 - 8 * in_batch, pilots_in_batch=in_batch
+    )
+    logs = compare(method)
     learning = {name for log in logs for name in log if "distillation_loss" in log[name]}
     assert learning
-    nodes, barrier, pilots = prepare(
-        [make(name) for name in NAMES], ConsensusDistillation(confidence=0.42, pilots_per_round=12)
-    )
+    nodes, barrier, pilots = prepare([make(name) for name in NAMES], method)
     run_round(nodes, barrier, 0, group_agents(nodes, pilots))
     counts = {len(node.learnt_rows(0)) for node in nodes.values()}
     assert len(counts) > 2

@@ -20,6 +20,7 @@ from sheafed.agents.checks import (
 )
 from sheafed.agents.collation import Collate
 from sheafed.agents.data_forms import as_local_data
+from sheafed.agents.encoding_memory import EncodingMemory
 from sheafed.agents.local_model import LocalModel
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.optimizers import (
@@ -215,6 +216,7 @@ class Agent:
         }
         """What decides the agent's steps beside model, data and objective, at the beginning."""
         self.steps_per_epoch = 1
+        self._encodings = EncodingMemory()
         self.cohort: Cohort | None = None
         """The agents that this one takes its current step together with, if it does."""
         self.reset_rng(seed=0)
@@ -288,6 +290,19 @@ class Agent:
         known = [t for t in targets if t is not None]
         check_finite_latents(self.name, encoded := torch.cat(latents))
         return encoded, torch.cat(known).cpu() if known else None
+
+    def encode_once(self, samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what `encode_samples` does; not encoded again while the weights are the same.
+
+        What an encoder draws at random follows from the agent's name: results and random streams
+        do not depend on what is remembered.
+        """
+
+        def encode() -> tuple[Tensor, Tensor | None]:
+            with RngStream(self.device, 0, f"{self.name} encoding").active():
+                return self.encode_samples(samples, rows)
+
+        return self._encodings.recall(self.encoder, samples, rows, encode)
 
     def next_batch(self) -> Batch:
         """Return the next training batch in this agent's own order, on its device."""

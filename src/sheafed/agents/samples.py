@@ -28,6 +28,13 @@ class Batch(NamedTuple):
     inputs: TensorTree
     targets: Tensor | None
 
+    def first(self, count: int) -> "Batch":
+        """Return its first samples, all if there are fewer."""
+        if count >= tree_length(self.inputs):
+            return self
+        targets = None if self.targets is None else self.targets[:count]
+        return Batch(select_rows(self.inputs, slice(count)), targets)
+
 
 @runtime_checkable
 class Samples(Protocol):

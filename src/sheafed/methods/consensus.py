@@ -77,7 +77,8 @@ def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
     r"""Return the mean of class probabilities `(n, classes)`, weighted by their confidence.
 
     $\bar p = \sum_j c_j^s p_j \big/ \sum_j c_j^s$ for every sample, where the confidence $c_j$ is
-    the largest probability of $p_j$.
+    the largest probability of $p_j$. Rows of zeros, of samples that an agent has not predicted,
+    do not count; where there is no other they stay.
 
     >>> sure, unsure = torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])
     >>> consensus([sure, unsure], sharpness=0)
@@ -92,20 +93,21 @@ def consensus(predictions: Sequence[Tensor], sharpness: float) -> Tensor:
     stacked = torch.stack(list(predictions))
     confidence = stacked.amax(-1, keepdim=True)
     # Relative to the most confident, whose weight is 1: none is 0 / 0, whatever the sharpness.
-    weights = (confidence / confidence.amax(0)) ** sharpness
-    return (stacked * weights).sum(0) / weights.sum(0)
+    most = confidence.amax(0).clamp_min(torch.finfo(stacked.dtype).tiny)
+    weights = (confidence / most) ** sharpness * (confidence > 0)
+    return (stacked * weights).sum(0) / weights.sum(0).clamp_min(1)
 
 
 def agree(own: Tensor | None, others: Sequence[Tensor], sharpness: float) -> Tensor | None:
     """Return the consensus of what neighbours predict and the own prediction, if there is one.
 
     None without any prediction of a neighbour. Those that were rounded in a message are made to
-    sum to 1 again.
+    sum to 1 again; rows of zeros, of samples that an agent has not predicted, stay.
     """
     if not others:
         return None
     given = [p.float() for p in (*([] if own is None else [own]), *others)]
-    return consensus([p / p.sum(-1, keepdim=True) for p in given], sharpness)
+    return consensus([nn.functional.normalize(p, p=1.0, dim=-1) for p in given], sharpness)
 
 
 def fit_temperature(scores: Tensor, labels: Tensor) -> float:
@@ -175,7 +177,7 @@ def validation_scores(agent: Agent, head: nn.Module | None) -> tuple[Tensor, Ten
     count = min(len(samples), CALIBRATION_SAMPLES)
     rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
     with agent.inference():
-        latents, labels = agent.encode_samples(samples, rows)
+        latents, labels = agent.encode_once(samples, rows)
         return None if labels is None else (agent.apply_head(latents, head).cpu(), labels)
 
 

@@ -83,7 +83,7 @@ def own_latents(agent: Agent, classes: int) -> list[Labelled]:
     """
     samples = agent.data.train
     count = min(len(samples), OWN_SAMPLES)
-    latents, labels = agent.encode_samples(samples, torch.arange(count) * len(samples) // count)
+    latents, labels = agent.encode_once(samples, torch.arange(count) * len(samples) // count)
     if labels is None:
         return []
     if not labels.is_floating_point():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from itertools import chain
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
+from sheafed.agents.encoding_memory import digest_weights
 from sheafed.errors import NonFiniteError
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_length
@@ -49,7 +47,7 @@ class PilotEncoder:
         return self._frozen if indices is None else select_rows(self._frozen, indices)
 
     def _all(self, inputs: TensorTree, round: int | None) -> Tensor:
-        weights = _digest(self._agent.encoder)
+        weights = digest_weights(self._agent.encoder)
         if self._last is None or self._last[0] != weights:
             self._last = weights, encode_pilots(self._agent, inputs, round)
         return self._last[1]
@@ -59,19 +57,6 @@ class PilotEncoder:
         if self._agent.frozen:
             return self(indices, round)  # they are encoded only once
         return self._agent.encode(select_rows(self._pilots.of(self._agent.name), indices))
-
-
-def _digest(encoder: nn.Module) -> str:
-    """Return a digest of weights and statistics.
-
-    Counts of changes, which tensors have, miss those that optimisers make by `.data`.
-    """
-    content = blake2b(digest_size=16)
-    for tensor in chain(encoder.parameters(), encoder.buffers()):
-        content.update(f"{tensor.device} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        content.update(flat.view(torch.uint8).numpy().data)
-    return content.hexdigest()
 
 
 def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:

@@ -44,13 +44,15 @@ def as_bytes(probabilities: Tensor) -> Tensor:
 
 
 def from_bytes(sent: Tensor) -> Tensor:
-    """Return the probabilities `(n, classes)` that were sent as bytes; rows sum to 1.
+    """Return the probabilities `(n, classes)` that were sent as bytes.
+
+    Rows sum to 1, but for those of zeros, which stay.
 
     >>> from_bytes(as_bytes(torch.tensor([[0.5, 0.4, 0.1, 0.0]])))
     tensor([[0.5002, 0.3999, 0.1000, 0.0000]])
     """
     squares = sent.float().square()
-    return squares / squares.sum(-1, keepdim=True)
+    return squares / squares.sum(-1, keepdim=True).clamp_min(1)
 
 
 def are_sent_probabilities(sent: Tensor) -> bool:

@@ -23,6 +23,14 @@ class StackedBatch(NamedTuple):
     targets: Tensor | None
     """`(agents, n, ...)`"""
 
+    def first(self, count: int, agents: Sequence[int]) -> StackedBatch:
+        """Return the first samples of some agents, all if there are fewer."""
+        if count >= self.inputs.value.shape[1] and len(agents) == self.inputs.agents:
+            return self
+        chosen = self.inputs.value[list(agents), :count]
+        targets = None if self.targets is None else self.targets[list(agents), :count]
+        return StackedBatch(Stacked(chosen, len(agents)), targets)
+
     def of(self, agent: int) -> Batch:
         """Return those of one agent."""
         targets = None if self.targets is None else self.targets[agent]

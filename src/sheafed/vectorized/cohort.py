@@ -9,6 +9,7 @@ optimiser step, everything goes backward through the stacked model, and all step
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
@@ -31,12 +32,14 @@ from sheafed.vectorized.stacked_optimizer import clip_gradients, optimizer_step,
 
 
 class OwnPass(NamedTuple):
-    """What all members make of their next batches."""
+    """What members make of their next batches."""
 
+    members: list[int]
+    """By position."""
     batch: StackedBatch
     latents: Stacked
     losses: Tensor
-    """Their objectives, `(agents,)`."""
+    """Their objectives, `(members,)`."""
 
 
 class StackedCohort:
@@ -71,8 +74,8 @@ class StackedCohort:
 
     def loss(self, agent: Agent) -> tuple[Batch, Tensor]:
         if self._batch is None:
-            self._batch, _, values = self._own_pass()
-            self._losses = self._leaves(values)
+            self._batch = next_batches(self.agents)
+            self._losses = self._leaves(self._own_pass(range(len(self.agents)), self._batch).losses)
         if agent not in self._losses:
             raise InputError(
                 f"agent {agent.name!r}: its method takes several training steps in one round, and "
@@ -98,9 +101,21 @@ class StackedCohort:
 
     def own_pass(self) -> OwnPass:
         """Clear all gradients and compute the objectives of all members on their next batches."""
+        (found,) = self.own_passes([sys.maxsize] * len(self.agents))
+        return found
+
+    def own_passes(self, counts: Sequence[int]) -> list[OwnPass]:
+        """Do what `own_pass` does, on the first samples of each batch, one pass for each count.
+
+        Args:
+            counts: how many samples, by member.
+        """
         for parameter in chain.from_iterable(self.same.parameters):
             parameter.grad = None
-        found = self._own_pass()
+        batch, found = next_batches(self.agents), []
+        for count in sorted(set(counts)):
+            members = [k for k, own in enumerate(counts) if own == count]
+            found.append(self._own_pass(members, batch.first(count, members)))
         self.model.write_statistics()
         return found
 
@@ -192,11 +207,11 @@ class StackedCohort:
         self._computed.append((computed, leaves))
         return dict(zip(self.agents, leaves, strict=True))
 
-    def _own_pass(self) -> OwnPass:
-        batch = next_batches(self.agents)
-        latents = self.model.encode_in_training(batch.inputs)
-        outputs = self.model.apply_heads_in_training(latents, batch.inputs)
-        return OwnPass(batch, latents, losses(self.agents, outputs, batch))
+    def _own_pass(self, members: Sequence[int], batch: StackedBatch) -> OwnPass:
+        latents = self.model.encode_in_training(batch.inputs, members)
+        outputs = self.model.apply_heads_in_training(latents, batch.inputs, members)
+        agents = [self.agents[k] for k in members]
+        return OwnPass(list(members), batch, latents, losses(agents, outputs, batch))
 
     def _encode(self, inputs: Stacked, learning: bool) -> Tensor:
         if learning:

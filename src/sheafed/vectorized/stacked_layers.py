@@ -63,9 +63,9 @@ class StackedLayers:
         ]
         self._moved: list[tuple[list[Tensor], Tensor]] = []
 
-    def apply(self, x: Stacked) -> Stacked:
+    def apply(self, x: Stacked, members: Members = None) -> Stacked:
         """Return what the layers give in evaluation mode."""
-        return self._apply(x, None, None)
+        return self._apply(x, members, None)
 
     def apply_in_training(
         self, x: Stacked, example: Tensor | None, members: Members = None

@@ -42,18 +42,20 @@ class StackedModel:
         self.parameters = [*self.encoders.parameters, *self.heads.parameters]
         """Leaves `(agents, ...)`, in the order of `Agent.parameters`."""
 
-    def encode(self, inputs: Stacked) -> Stacked:
+    def encode(self, inputs: Stacked, members: Members = None) -> Stacked:
         """Return latents in evaluation mode."""
-        return self.encoders.apply(inputs)
+        return self.encoders.apply(inputs, members)
 
     def encode_in_training(self, inputs: Stacked, members: Members = None) -> Stacked:
         """Return latents in the mode that every layer is in."""
         return self.encoders.apply_in_training(inputs, inputs.value[0], members)
 
-    def apply_heads_in_training(self, latents: Stacked, inputs: Stacked) -> Stacked:
+    def apply_heads_in_training(
+        self, latents: Stacked, inputs: Stacked, members: Members = None
+    ) -> Stacked:
         """Return what the heads make of the latents of inputs, in the mode of every layer."""
         example = self.example_of_latents(inputs) if self.heads.of.drops else None
-        return self.heads.apply_in_training(latents, example)
+        return self.heads.apply_in_training(latents, example, members)
 
     def example_of_latents(self, inputs: Stacked) -> Tensor:
         """Return latents as one agent has them alone, which matter by shape and layout alone."""

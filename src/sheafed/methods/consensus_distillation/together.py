@@ -2,12 +2,13 @@
 
 It is what `ConsensusDistillationNode` does agent by agent: the objective on own samples, the
 consensus head's loss on them, and the distillation loss on pilots, each in a pass of the stacked
-models. Members that learn different numbers of pilots go through passes of their own.
+models. Members that learn different numbers of pilots, and so of own samples, go through passes of
+their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -42,16 +43,19 @@ def take_steps(
     if heads:
         same = cohort.same.beside("consensus head", lambda: [head.module for head in heads])
         second = StackedLayers(same)
-    own = cohort.own_pass()
-    check_losses(cohort.agents, own, round)
-    everybody = list(range(len(nodes)))
+    rows = [node.learnt_rows(round) for node in nodes]
+    passes = cohort.own_passes([n.own_samples(r) for n, r in zip(nodes, rows, strict=True)])
+    for own in passes:
+        check_losses([cohort.agents[k] for k in own.members], own, round)
     beside: list[Part] = []
     if second is not None:
-        learning = [k for k in everybody if nodes[k].targets is not None]
-        beside += _label_losses(cohort, second, own, learning)
-    beside += _distillation_losses(nodes, cohort, second, round)
-    totals = own.losses
-    for _, members, values in beside:
+        learning = {k for k, node in enumerate(nodes) if node.targets is not None}
+        for own in passes:
+            beside += _label_losses(cohort, second, own, learning)
+    beside += _distillation_losses(nodes, cohort, second, rows, round)
+    losses = [Part("loss", own.members, own.losses) for own in passes]
+    totals = losses[0].values.new_zeros(len(nodes))
+    for _, members, values in (*losses, *beside):
         totals = totals.index_add(0, torch.tensor(members, device=totals.device), values)
     learners = sorted({k for part in beside for k in part.members}) if heads else []
     rates = {k: heads[k].optimizer.rate for k in learners}
@@ -60,27 +64,29 @@ def take_steps(
     if second is not None:
         step_together(cohort.agents, [head.optimizer for head in heads], second, rates)
     logs: dict[str, dict[str, float]] = {node.name: {} for node in nodes}
-    for name, members, values in (Part("loss", everybody, own.losses), *beside):
+    for name, members, values in (*losses, *beside):
         for k, value in zip(members, values.tolist(), strict=True):
             logs[nodes[k].name][name] = value
     return logs
 
 
 def _label_losses(
-    cohort: StackedCohort, second: StackedLayers, own: OwnPass, members: list[int]
+    cohort: StackedCohort, second: StackedLayers, own: OwnPass, learning: Collection[int]
 ) -> Iterator[Part]:
-    """Yield what the consensus heads of some members lose on own samples."""
+    """Yield what the consensus heads of some members of a pass lose on own samples."""
     inputs, targets = own.batch
-    if not members or targets is None or targets.shape[1] < FEWEST:
+    places = [place for place, k in enumerate(own.members) if k in learning]
+    if not places or targets is None or targets.shape[1] < FEWEST:
         return
-    latents, agents = own.latents, [cohort.agents[k] for k in members]
+    latents, members = own.latents, [own.members[place] for place in places]
+    agents = [cohort.agents[k] for k in members]
     if not latents.value.requires_grad and not agents[0].frozen:
-        latents = cohort.model.encode(inputs)  # as `loss_and_latents` has them
+        latents = cohort.model.encode(inputs, own.members)  # as `loss_and_latents` has them
     example = cohort.model.example_of_latents(inputs) if second.of.drops else None
-    chosen = Stacked(latents.apart()[members], len(members))
+    chosen = Stacked(latents.apart()[places], len(places))
     scores = second.apply_in_training(chosen, example, members)
     second.write_statistics()
-    values = label_losses(agents, scores.apart(), targets[members])
+    values = label_losses(agents, scores.apart(), targets[places])
     yield Part("label_loss", members, values)
 
 
@@ -88,10 +94,10 @@ def _distillation_losses(
     nodes: Sequence[ConsensusDistillationNode],
     cohort: StackedCohort,
     second: StackedLayers | None,
+    rows: Sequence[Tensor],
     round: int,
 ) -> Iterator[Part]:
     """Yield the soft cross-entropy on pilots, for members that learn the same number of them."""
-    rows = [node.learnt_rows(round) for node in nodes]
     heads = cohort.model.heads if second is None else second
     for count in sorted({len(r) for r in rows} - {0}):
         members = [k for k, r in enumerate(rows) if len(r) == count]
