@@ -1,26 +1,26 @@
 """What the pilots of consensus distillation earn, and what they cost.
 
-    python benchmarks/pilot_cost.py --out out/pilot_cost      # half an hour of CPU
+    python benchmarks/pilot_cost.py --out out/pilot_cost      # an hour of CPU
     python benchmarks/pilot_cost.py --out out/quick --quick   # one cell, one seed, a few rounds
 
-One thing is changed at a time: how many pilots a step learns, in how many rounds there are any, how
-often predictions are exchanged. Figures are of validation data. CPU seconds are those of all rounds
-and of fitting maps and reading heads once, over the same of training alone; settings take turns, a
-few rounds each, so that a busy machine slows all of them equally. A seed is measured in all cells
-before the next, each is kept, and an interrupted command continues where it stopped.
+One thing is changed at a time: how many pilots a step learns, whether they take the place of own
+samples, how often predictions are exchanged. Figures are of validation data. CPU seconds are those
+of all rounds and of fitting maps and heads once, over the same of training alone with refitted
+heads; settings take turns, a few rounds each, so that a busy machine slows all of them equally. A
+seed is measured in all cells before the next, each is kept, and an interrupted command continues
+where it stopped.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 
 import torch
-from torch import Tensor
 
 from sheafed import ConsensusDistillation, NonCooperative
 from sheafed.atomic_io import write_atomically
@@ -28,54 +28,27 @@ from sheafed.bench.networks import BenchNetwork
 from sheafed.config import build_federation, read_experiment
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import Method
-from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
-from sheafed.methods.node import NodeContext
-from sheafed.options import Count, options
+from sheafed.methods.consensus_distillation.node import ROUNDS_APART
 from sheafed.sweep import markdown_table, with_deviation
 from sheafed.training.allocator import keep_freed_memory
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
 from sheafed.transport import Barrier
 
+EIGHT_PERCENT = ("data.train_fraction=0.08", "data.pilot_fraction=0.02", "training.epochs=10")
 CELLS = {
-    "digits, 15 % of the data": ("digits", "data.train_fraction=0.15"),
+    "digits, 15 % of the data": ("digits", "data.train_fraction=0.15", "training.epochs=400"),
     "digits": ("digits",),
-    "MNIST pair": (
-        "pair",
-        "model.bottleneck=64",
-        "data.train_fraction=0.08",
-        "training.epochs=10",
-    ),
+    "texts, s = 0.3": ("newsgroups", "data.shift=0.3"),
+    "MNIST pair, d = 16": ("pair", "model.bottleneck=16", *EIGHT_PERCENT),
+    "MNIST pair, d = 64": ("pair", "model.bottleneck=64", *EIGHT_PERCENT),
 }
-SEEDS = {"digits, 15 % of the data": 5, "digits": 5, "MNIST pair": 3}
+SEEDS = dict.fromkeys(CELLS, 3)
 """How many seeds a cell has."""
 FIRST_SEED = 10
 """Those before it are of tables with test data."""
 TURN = 5
 """Rounds of one setting before it is another's turn."""
 ALONE, DEFAULT = "training alone", "default"
-
-
-@options
-class RarePilots(ConsensusDistillation):
-    """Consensus distillation that learns pilots in every few rounds only.
-
-    Args:
-        pilots_every: rounds from one step with pilots to the next.
-    """
-
-    pilots_every: Count = field(default=1, kw_only=True)
-
-    def node(self, context: NodeContext) -> "RarePilotsNode":
-        return RarePilotsNode(self, context)
-
-
-class RarePilotsNode(ConsensusDistillationNode):
-    method: RarePilots
-
-    def learnt_rows(self, round: int) -> Tensor:
-        if round % self.method.pilots_every:
-            return torch.zeros(0, dtype=torch.long)
-        return super().learnt_rows(round)
 
 
 @dataclass(frozen=True)
@@ -98,20 +71,25 @@ Found = Mapping[str, Figures]
 
 
 def settings(batch_size: int, rounds_per_epoch: int) -> dict[str, Method]:
-    """Return what is compared; a setting that is the default in this cell is left out."""
-    found: dict[str, Method] = {ALONE: NonCooperative(), DEFAULT: ConsensusDistillation()}
-    for count in (8, 16, 32, 64, 128):
-        if count != batch_size:
-            found[f"{count} pilots a step"] = ConsensusDistillation(pilots_per_round=count)
-    for every in (2, 4):
-        for weight in (1.0, float(every)):
-            name = f"pilots every {every} rounds, weight {weight:g}"
-            found[name] = RarePilots(pilots_every=every, weight=weight)
-    for epochs in (0.5, 2, 4):
-        every = int(rounds_per_epoch * epochs)
-        if every:
-            name = f"exchange every {epochs:g} epochs"
-            found[name] = ConsensusDistillation(exchange_every=every)
+    """Return what is compared.
+
+    Args:
+        batch_size: of the agents.
+        rounds_per_epoch: of the network.
+    """
+    found: dict[str, Method] = {ALONE: NonCooperative(refit_head=True, shrinkage=0.9)}
+    found[DEFAULT] = ConsensusDistillation()
+    for part in (4, 2):
+        count = batch_size // part
+        found[f"1/{part} as many pilots"] = ConsensusDistillation(pilots_per_round=count)
+    found["twice as many pilots"] = ConsensusDistillation(pilots_per_round=2 * batch_size)
+    for part in (4, 2):
+        found[f"pilots for 1/{part} of the batch"] = ConsensusDistillation(
+            pilots_per_round=batch_size // part, pilots_in_batch=True
+        )
+    usual = max(ROUNDS_APART, rounds_per_epoch)
+    for every in sorted({rounds_per_epoch, 2 * usual, 4 * usual} - {usual}):
+        found[f"exchange every {every} rounds"] = ConsensusDistillation(exchange_every=every)
     return found
 
 

@@ -11,6 +11,7 @@ from sheafed.bench import accuracy
 from sheafed.bench.accuracy import (
     ALONE,
     CURVES,
+    IN_BATCH,
     PAPER,
     QUICK,
     AccuracyPlan,
@@ -42,6 +43,7 @@ def one_seed(level: float = 0.95) -> accuracy.Traces:
         ALONE.label: trace(0.5, 0.7, 0.85, seconds=2),
         PAPER.label: trace(0.5, 0.8, level, seconds=4, sent=5000),
         RECOMMENDED.label: trace(0.9, 0.94, 0.97, seconds=3),
+        IN_BATCH.label: trace(0.9, 0.93, 0.96, seconds=2.4),
     }
 
 
@@ -53,12 +55,14 @@ def test_a_level_is_reached_at_the_first_point_at_or_above_it() -> None:
 
 
 def test_targets_compare_seed_by_seed() -> None:
-    cpu, sent, alone = targets(QUICK, [one_seed(), one_seed(), one_seed(level=0.89)])
+    cpu, sent, alone, in_batch = targets(QUICK, [one_seed(), one_seed(), one_seed(level=0.89)])
     assert (cpu.measured, cpu.verdict) == (3 / 12, "met")
     assert (sent.measured, sent.verdict) == (100 / 15000, "met")
     assert cpu.raw["seeds that reached it with both"] == 2
     assert (alone.measured, alone.verdict) == (9 / 6, "missed")
-    assert len(targets(QUICK, [one_seed(level=0.89)])) == 1  # nothing to compare with
+    assert in_batch.measured == pytest.approx(7.2 / 6)
+    assert in_batch.verdict == "met"
+    assert len(targets(QUICK, [one_seed(level=0.89)])) == 2  # nothing to compare with
 
 
 def test_the_table_says_how_many_seeds_reached_a_level() -> None:
@@ -92,9 +96,10 @@ def test_rows_are_the_defaults_of_the_methods_on_the_same_data() -> None:
         NonCooperative(),
         SheafFRL(),
         ConsensusDistillation(),
+        ConsensusDistillation(pilots_in_batch=True),
     ]
     others = [each.model_dump(exclude={"method"}) for each in found]
-    assert others[0] == others[1] == others[2]
+    assert others[0] == others[1] == others[2] == others[3]
     assert others[0]["seed"] == 3
 
 
@@ -120,7 +125,7 @@ def test_all_methods_train_in_turn(monkeypatch) -> None:
     monkeypatch.setattr(AccuracyPlan, "evaluated", lambda _: iter([1, 2]))
     found = accuracy.train_all(short, seed=0)
     assert list(found) == [curve.label for curve in CURVES]
-    assert [[point.round for point in points] for points in found.values()] == [[1, 2]] * 3
+    assert [[point.round for point in points] for points in found.values()] == [[1, 2]] * 4
     assert found[PAPER.label][1].bytes_sent > found[PAPER.label][0].bytes_sent
 
 
@@ -129,6 +134,7 @@ def test_a_method_may_stop_where_it_has_reached_all_levels(monkeypatch) -> None:
         ALONE.label: (0.5, 0.9, 0.96),
         PAPER.label: (0.7, 0.8, 0.9),
         RECOMMENDED.label: (0.96,),
+        IN_BATCH.label: (0.9, 0.96),
     }
 
     class Training:
@@ -151,8 +157,9 @@ def test_a_method_may_stop_where_it_has_reached_all_levels(monkeypatch) -> None:
         ALONE.label: [20, 40, 60],
         PAPER.label: [20, 40, 60],
         RECOMMENDED.label: [20],
+        IN_BATCH.label: [20, 40],
     }
-    assert targets(plan, [found])[-1].measured == 1.5  # of the first 20 rounds
+    assert targets(plan, [found])[-2].measured == 1.5  # of the first 20 rounds
 
 
 def test_evaluations_become_rarer() -> None:

@@ -4,10 +4,8 @@ import importlib
 from pathlib import Path
 
 import pytest
-import torch
 
-from sheafed import ConsensusDistillation, NonCooperative
-from tests.helpers.baselines import PAIR, Training, noisy
+from sheafed import ConsensusDistillation
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -20,26 +18,18 @@ def pilot_cost(monkeypatch):
 
 def test_every_setting_changes_one_thing(pilot_cost) -> None:
     found = pilot_cost.settings(batch_size=32, rounds_per_epoch=5)
-    assert found.pop(pilot_cost.ALONE) == NonCooperative()
+    assert found.pop(pilot_cost.ALONE).refit_head
     assert found.pop(pilot_cost.DEFAULT) == ConsensusDistillation()
-    counts = [m.pilots_per_round for name, m in found.items() if "pilots a step" in name]
-    assert counts == [8, 16, 64, 128], "32 is the default"
-    rare = {(m.pilots_every, m.weight) for m in found.values() if type(m) is pilot_cost.RarePilots}
-    assert rare == {(2, 1.0), (2, 2.0), (4, 1.0), (4, 4.0)}
-    exchanges = [m.exchange_every for name, m in found.items() if "exchange" in name]
-    assert exchanges == [2, 10, 20]
-    assert "exchange every 0.5 epochs" not in pilot_cost.settings(64, rounds_per_epoch=1)
-
-
-def test_rare_pilots_are_learnt_in_every_few_rounds(pilot_cost) -> None:
-    method = pilot_cost.RarePilots(confidence=0.0, pilots_every=3)
-    training = Training(noisy({"a": 5, "b": 4}), PAIR, method, rounds_per_epoch=2).run(3)
-    node = training.nodes["a"]
-    usual = super(type(node), node)
-    for round in range(7):
-        rows, expected = node.learnt_rows(round), usual.learnt_rows(round)
-        assert torch.equal(rows, expected if round % 3 == 0 else expected[:0])
-        assert len(expected) > 0
+    counts = {(m.pilots_per_round, m.pilots_in_batch) for m in found.values()}
+    assert counts == {(None, False), (8, False), (16, False), (64, False), (8, True), (16, True)}
+    assert ConsensusDistillation(pilots_in_batch=True).pilots_per_round is None, "half of the batch"
+    exchanges = [m.exchange_every for m in found.values()]
+    assert exchanges == [None] * 5 + [5, 16, 32]
+    assert "exchange every 48 rounds" not in pilot_cost.settings(64, rounds_per_epoch=48)
+    with_changes = [
+        (m.pilots_per_round is not None) + (m.exchange_every is not None) for m in found.values()
+    ]
+    assert with_changes == [1] * len(found)
 
 
 def test_differences_are_paired_by_seed(pilot_cost) -> None:

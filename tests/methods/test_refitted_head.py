@@ -16,7 +16,7 @@ from sheafed import Agent, ConsensusDistillation, NonCooperative, train
 from sheafed.agents.objectives import UNLABELLED
 from sheafed.methods import refitted_head
 from sheafed.methods.consensus import TEMPERATURES, calibrated_probabilities
-from sheafed.methods.consensus_distillation import node as consensus_node
+from sheafed.methods.consensus_distillation import fitted_heads
 from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
 from sheafed.methods.latent_codec import PROBABILITIES
 from sheafed.methods.node import Node
@@ -247,7 +247,7 @@ def test_it_is_fitted_once_when_maps_are(monkeypatch: pytest.MonkeyPatch) -> Non
     network = run(ConsensusDistillation(confidence=0.4), epochs=1)
     fitted = []
     monkeypatch.setattr(
-        consensus_node, "refit_head", lambda one, *_, **__: fitted.append(one.name) or one.head
+        fitted_heads, "refit_head", lambda one, *_, **__: fitted.append(one.name) or one.head
     )
     fit_post_hoc_maps(network.nodes, Barrier(LocalTransport(list(SIZES))), 9)
     assert sorted(fitted) == sorted(SIZES)

@@ -52,7 +52,7 @@ Drop = Callable[[Message], bool]
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let reading heads be fitted, but not far: nothing here depends on that."""
     few = partial(fit_reading_head, steps=5)
-    monkeypatch.setattr("sheafed.methods.consensus_distillation.node.fit_reading_head", few)
+    monkeypatch.setattr("sheafed.methods.consensus_distillation.fitted_heads.fit_reading_head", few)
 
 
 def team(sizes: dict[str, int]) -> list[Agent]:

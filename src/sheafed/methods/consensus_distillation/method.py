@@ -52,7 +52,7 @@ class ConsensusDistillation(PrivateMapOptions):
             step then costs what it costs alone; with pilots beside a whole batch, the default, it
             costs twice that, and accuracies are higher where models or data are small.
         pilots_per_exchange: how many are drawn, anew for every exchange, for agents to predict; by
-            default 64 for each round until the next, at most all.
+            default 64 for each round until the next, at least 1,024, at most all.
         reading_head: read what neighbours send by a head that is fitted to it when the maps are
             (`sheafed.methods.reading_head`). Without, the consensus head reads it as it is.
         sender_offsets: add to the reading head's scores a constant for each class and sender, so

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 ROUNDS_APART = 8
 """The fewest rounds between two exchanges, by default: a prediction costs as much as a step."""
 EXCHANGED_PER_ROUND = 64
-"""How many are exchanged for each round until the next exchange, by default."""
+"""How many pilots are exchanged for each round until the next exchange, by default."""
+FEWEST_EXCHANGED = 1024
+"""How many are exchanged at least, by default: to predict so few costs little."""
 DRAWN = "drawn"
 """The round for which the pilots of a message were drawn: one that comes late keeps its own."""
 
@@ -50,7 +52,8 @@ class ConsensusDistillationNode(FittedHeadsNode):
         usual = self.agent.batch_size // (2 if method.pilots_in_batch else 1)
         self.pilots_per_round = method.pilots_per_round or max(FEWEST, usual)
         total = context.pilots.total
-        count = min(method.pilots_per_exchange or EXCHANGED_PER_ROUND * self.every, total)
+        usual = max(FEWEST_EXCHANGED, EXCHANGED_PER_ROUND * self.every)
+        count = min(method.pilots_per_exchange or usual, total)
         self.predictions = PilotPredictions(total, count, context.seed)
         """What neighbours have said of pilots."""
         self._own: Tensor | None = None
