@@ -213,3 +213,14 @@ def test_other_targets_are_left_alone(kind: torch.dtype) -> None:
     found = as_samples((INPUTS, TARGETS.to(kind))).batch(torch.tensor([4, 1])).targets
     assert found is not None
     assert found.dtype == kind
+
+
+def test_the_first_samples_of_a_batch() -> None:
+    inputs = {"a": torch.arange(8).reshape(4, 2), "b": torch.arange(4)}
+    batch = Batch(inputs, torch.arange(4))
+    first = batch.first(3)
+    assert torch.equal(first.inputs["a"], inputs["a"][:3])
+    assert torch.equal(first.inputs["b"], torch.arange(3))
+    assert torch.equal(first.targets, torch.arange(3))
+    assert batch.first(4) is batch.first(9) is batch
+    assert Batch(torch.zeros(4, 2), None).first(1).targets is None
