@@ -1,27 +1,30 @@
 """Trials in processes of their own: their files, their lock, and how they are stopped."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from threading import Event
+import time
 
 import pytest
 
-from sheafed.checkpointing.run_directory import CONFIG
+from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG, LAST, METRICS
 from sheafed.errors import ConfigError, SweepError
+from sheafed.sweep.processes import CAN_FORK, ForkedProcesses, NewProcesses
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.runner import FAILURE, Runner, read_failure
 from sheafed.sweep.trials import Trial
-from tests.helpers.warm_python import warm_python
+
+forked = pytest.mark.skipif(not CAN_FORK, reason="commands are forked on Linux only")
 
 
-def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys, monkeypatch):
+def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     good, bad = Trial((), (), 0), Trial(("data.name=cifar",), (), 0)
-    runner = Runner(three, ["training.oracle=false"], tmp_path / "s", 2)
+    runner = Runner(three, ["training.oracle=false"], tmp_path / "s", 1)
     (runner.out / good.directory).mkdir(parents=True)
     (runner.out / good.directory / FAILURE).write_text("an earlier one")
-    with warm_python() as program, runner:
-        monkeypatch.setattr(sys, "executable", program)
+    with runner:
         runner.run([good, bad, good])
     printed = capsys.readouterr().out
     assert "1/2" in printed
@@ -62,27 +65,19 @@ def test_one_command_at_a_time_also_after_the_first_was_killed(tmp_path, three):
         pass
 
 
-def test_an_interruption_stops_the_processes_and_is_no_failure(tmp_path, three, monkeypatch):
-    endless, started, children = Trial(("training.epochs=100000",), (), 0), Event(), []
-    start = subprocess.Popen
-
-    def watched(*arguments, **options):
-        children.append(start(*arguments, **options))
-        started.set()
-        return children[0]
-
-    monkeypatch.setattr(subprocess, "Popen", watched)
+def test_an_interruption_stops_the_processes_and_is_no_failure(tmp_path, three):
+    endless = Trial(("training.epochs=100000",), (), 0)
     with Runner(three, [], tmp_path / "s", 2) as runner:
+        checkpoint = runner.out / endless.directory / CHECKPOINT
 
         def work(item):
             if item is endless:
                 return runner.ensure(endless)
-            started.wait()
+            wait_until(checkpoint.exists)
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             runner.map(work, [None, endless])
-    assert children[0].returncode != 0
     assert not is_finished(endless, runner.out)
     assert read_failure(endless, runner.out) is None
 
@@ -93,3 +88,72 @@ def test_a_bound_on_memory(tmp_path, three):
         runner.run([trial])
     assert not is_finished(trial, runner.out)
     assert read_failure(trial, runner.out)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    forked = ForkedProcesses([])
+    yield forked
+    forked.close()
+
+
+@forked
+def test_a_forked_command_gives_the_bytes_of_a_new_process(tmp_path, three, processes):
+    new = NewProcesses([])
+    for kind in (processes, new):
+        for seed in (7, 0) if kind is processes else (0,):  # what ran before leaves no trace
+            out = tmp_path / f"{type(kind).__name__}-{seed}"
+            kind.start(["run", three, "--out", str(out), "--set", f"seed={seed}"])
+            assert kind.wait() == (0, "")
+    for name in (METRICS, LAST):
+        forked, expected = (tmp_path / f"{type(k).__name__}-0" / name for k in (processes, new))
+        assert forked.read_bytes() == expected.read_bytes()
+
+
+@forked
+def test_a_forked_command_ends_by_its_signal_and_the_next_one_runs(tmp_path, three, processes):
+    processes.start(["run", three, "--out", str(tmp_path), "--set", "training.epochs=100000"])
+    wait_until((tmp_path / CHECKPOINT).exists)
+    processes.terminate()
+    assert processes.wait() == (-signal.SIGTERM, "")
+    processes.start(["run", "nothing", "--out", str(tmp_path)])
+    code, errors = processes.wait()
+    assert code == 2
+    assert errors.startswith("error: ")
+
+
+@forked
+def test_a_server_that_is_killed_is_replaced(processes):
+    processes.start(["--version"])
+    assert processes.wait() == (0, "")
+    os.kill(processes._server.pid, signal.SIGKILL)
+    processes.start(["--version"])
+    assert processes.wait() == (-9, "the process that it was forked from ended with code -9")
+    processes.start(["--version"])
+    assert processes.wait() == (0, "")
+
+
+@forked
+def test_a_forked_command_holds_what_is_inherited(tmp_path, three):
+    """Also when the runner and the server are gone."""
+    endless = Trial(("training.epochs=100000",), (), 0)
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from sheafed.sweep import Runner, Trial\n"
+        f"with Runner({three!r}, [], Path({str(tmp_path)!r}), 1) as runner:\n"
+        f"    runner.run([Trial({endless.variant!r}, (), 0)])"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    wait_until((tmp_path / endless.directory / CHECKPOINT).exists)
+    runner.kill()
+    runner.wait()
+    with pytest.raises(SweepError, match="left behind"):
+        Runner(three, [], tmp_path, 1).__enter__()
+    os.killpg(runner.pid, signal.SIGKILL)
+
+
+def wait_until(reached, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

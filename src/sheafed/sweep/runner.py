@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +18,9 @@ from sheafed.config.reading import read_experiment
 from sheafed.config.running import read_config
 from sheafed.errors import ConfigError, SweepError
 from sheafed.file_locks import INHERITED, open_locked
+from sheafed.sweep.processes import CAN_FORK, ForkedProcesses, NewProcesses, Processes
 from sheafed.sweep.results import is_finished
 from sheafed.sweep.trials import Trial
-
-if sys.platform == "linux":
-    import resource
 
 FAILURE = "failure.txt"
 
@@ -34,10 +31,12 @@ Result = TypeVar("Result")
 class Runner:
     """Runs trials of one config, each in a process of its own.
 
-    An interruption stops the processes; the next runner continues from their checkpoints. A lock,
-    which the processes inherit (not on Windows), keeps a second runner out of the same directory,
-    even if the first was killed and its processes are still running. The error message of a failed
-    trial is kept in its directory as `failure.txt` until the trial is run again.
+    On Linux the processes are forked from one that has loaded the libraries, as loading takes
+    longer than a small trial; with a limit on memory each is a new one. An interruption stops the
+    processes; the next runner continues from their checkpoints. A lock, which the processes inherit
+    (not on Windows), keeps a second runner out of the same directory, even if the first was killed
+    and its processes are still running. The error message of a failed trial is kept in its
+    directory as `failure.txt` until the trial is run again.
 
     Args:
         config: a preset or a file.
@@ -61,7 +60,8 @@ class Runner:
         if memory is not None and sys.platform != "linux":
             raise SweepError("memory can be limited on Linux only; leave the limit out")
         self.memory, self.allow_code = memory, tuple(allow_code)
-        self._children: set[subprocess.Popen[str]] = set()
+        self._idle: list[Processes] = []
+        self._busy: set[Processes] = set()
         self._guard = Lock()
         self._stopped = False
         self._progress = _Progress(0)
@@ -78,6 +78,8 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
+        while self._idle:
+            self._idle.pop().close()
         os.close(self._lock)
 
     def experiment(self, overrides: Sequence[str]) -> Experiment:
@@ -121,35 +123,33 @@ class Runner:
         """Run a trial, from its checkpoint if it has one; return whether it finished."""
         directory = self.out / trial.directory
         make_directory(directory, private=True)
-        command = [sys.executable, "-P", "-m", "sheafed", "run", self.config, "--resume"]
-        command += ["--out", str(directory)]
+        arguments = ["run", self.config, "--resume", "--out", str(directory)]
         for override in (*self.overrides, *trial.overrides):
-            command += ["--set", override]
+            arguments += ["--set", override]
         for allowed in self.allow_code:
-            command += ["--allow-code", allowed]
+            arguments += ["--allow-code", allowed]
         with self._guard:
             if self._stopped:
                 return False
-            child = subprocess.Popen(
-                command,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                pass_fds=(self._lock,) if INHERITED else (),
-            )
-            self._children.add(child)
-        if sys.platform == "linux" and self.memory is not None:
-            resource.prlimit(child.pid, resource.RLIMIT_AS, (self.memory, self.memory))
-        _, errors = child.communicate()
+            processes = self._idle.pop() if self._idle else self._processes()
+            processes.start(arguments)
+            self._busy.add(processes)
+        ended = processes.wait()
         with self._guard:
-            self._children.discard(child)
-        if child.returncode == 0:
+            self._busy.remove(processes)
+            self._idle.append(processes)
+        if ended.code == 0:
             (directory / FAILURE).unlink(missing_ok=True)
         elif not self._stopped:
-            reason = errors.strip()[-2000:] or f"ended with code {child.returncode}"
+            reason = ended.errors.strip()[-2000:] or f"ended with code {ended.code}"
             write_atomically(directory / FAILURE, reason.encode())
-        return child.returncode == 0
+        return ended.code == 0
+
+    def _processes(self) -> Processes:
+        inherited = (self._lock,) if INHERITED else ()
+        if CAN_FORK and self.memory is None:
+            return ForkedProcesses(inherited)
+        return NewProcesses(inherited, self.memory)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Apply a function that runs trials to all items, `jobs` at a time."""
@@ -163,8 +163,8 @@ class Runner:
     def _stop(self) -> None:
         with self._guard:
             self._stopped = True
-            for child in self._children:
-                child.terminate()
+            for processes in self._busy:
+                processes.terminate()
 
 
 def read_failure(trial: Trial, out: Path) -> str | None:
