@@ -4,7 +4,7 @@ import pytest
 
 from sheafed.config import parse_experiment
 from sheafed.report.used_settings import ONLY_WITH, UNLESS, used_settings
-from sheafed.training.run_settings import flatten
+from sheafed.training.run_identity import flatten
 
 
 def dumped(*overrides):

@@ -16,7 +16,8 @@ import sheafed
 from sheafed.agents.agent import Agent
 from sheafed.agents.data_forms import as_local_data
 from sheafed.agents.objectives import cross_entropy
-from sheafed.checkpointing.checkpoint import save_checkpoint
+from sheafed.checkpointing.checkpoint import load_checkpoint, save_checkpoint
+from sheafed.checkpointing.run_directory import LAST
 from sheafed.errors import (
     CheckpointError,
     InputError,
@@ -185,7 +186,7 @@ def other_width() -> list[Agent]:
         (other_width, {}, r"other weights for agent 'ada' \(.*0\.weight.*build its encoder"),
         (reborn, {"pilots": samples(24, 78)[0]}, "other pilots than those given, 24 too; give"),
         (reborn, {"pilots": samples(20, 78)[0]}, "number of pilots: 24 in the file, 20 given"),
-        (reborn, {"method": SheafFRL()}, r"method: .SheafFRL\(penalty=DualAscent.*in the file"),
+        (reborn, {"method": NonCooperative()}, "method: 'sheaf-frl' in the file, 'non-cooperat"),
     ],
 )
 def test_contradictions(
@@ -247,6 +248,18 @@ def test_files_of_other_origin(tmp_path: Path) -> None:
     save_checkpoint(path, ada.weights())
     with pytest.raises(CheckpointError, match=r"a single agent.*network of peers"):
         sheafed.load(tmp_path, agents())
+
+
+def test_a_file_of_a_version_without_an_option(run: Path, tmp_path: Path) -> None:
+    """What the network is does not depend on it, so it stands at its default."""
+    state = load_checkpoint(run / LAST)
+    known = method_from_table(state["method"])
+    assert state["method"].pop("edge_dim") == known.edge_dim
+    save_checkpoint(tmp_path / LAST, state)
+    for method in (None, known):
+        assert sheafed.load(tmp_path, reborn(), method=method).method == known
+    with pytest.raises(NetworkMismatchError, match=r"option .* of the method: .* in the file, "):
+        sheafed.load(tmp_path, reborn(), method=SheafFRL(penalty=0.7))
 
 
 def test_a_method_that_no_file_can_describe(tmp_path: Path) -> None:

@@ -295,9 +295,15 @@ def with_b(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"method": NonCooperative()}, "its method is .SheafFRL.*this one's .NonCooperative"),
-        ({"method": SheafFRL(pilots_per_round=7)}, "method"),
-        ({"method": SheafFRL(penalty=0.2, pilots_per_round=6)}, r"penalty=0\.1.*penalty=0\.2"),
+        ({"method": NonCooperative()}, "its method is 'sheaf-frl', this one's 'non-coop"),
+        (
+            {"method": SheafFRL(pilots_per_round=7)},
+            "its option pilots_per_round of the method",
+        ),
+        (
+            {"method": SheafFRL(penalty=0.2, pilots_per_round=6)},
+            r"its option penalty of the method is 0\.1, this one's 0\.2; resume",
+        ),
         ({"seed": 4}, "its seed is 3, this one's 4"),
         ({"graph": [("a", "b"), ("a", "c")]}, "its graph is"),
         ({"rounds_per_epoch": 3}, "its rounds per epoch is 4, this one's 3"),
@@ -342,6 +348,19 @@ def test_another_training_is_named(begun: Path, changes: dict[str, Any], named: 
     with pytest.raises(CheckpointError, match=f"(?s){named}"):
         go(begun, **changes)
     assert contents(begun) == before
+
+
+def test_an_option_that_another_version_did_not_have_is_named(begun: Path) -> None:
+    """What that version did instead is unknown, so such a training does not go on."""
+    state = load_checkpoint(begun / "checkpoint.safetensors")
+    del state["identity"]["option edge_dim of the method"]
+    save_checkpoint(begun / "checkpoint.safetensors", state)
+    with pytest.raises(CheckpointError, match=r"has no option edge_dim of the method, this one"):
+        go(begun)
+    state["identity"] |= {"option edge_dim of the method": None, "option gone": 1}
+    save_checkpoint(begun / "checkpoint.safetensors", state)
+    with pytest.raises(CheckpointError, match=r"its option gone is 1, this one has none; .*version"):
+        go(begun)
 
 
 def test_other_names_are_named(begun: Path) -> None:

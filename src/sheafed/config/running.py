@@ -20,7 +20,7 @@ from sheafed.optional import is_installed
 from sheafed.training import Callback, Cluster, Network, train
 from sheafed.training.allocator import keep_freed_memory
 from sheafed.training.process_group import SingleProcess
-from sheafed.training.run_settings import flatten
+from sheafed.training.run_identity import flatten
 from sheafed.training.torchrun import remember_cluster, was_begun_here
 
 LABEL_DISTRIBUTION = "label_distribution.png"

@@ -11,7 +11,12 @@ from sheafed.network.deadline_policy import DeadlinePolicy
 from sheafed.training.encoder_check import checked_state
 from sheafed.training.history import Totals
 from sheafed.training.live_network import Network
-from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
+from sheafed.training.run_identity import (
+    agent_identity,
+    check_identity,
+    load_states,
+    method_identity,
+)
 
 
 def save(
@@ -49,7 +54,7 @@ def _identity(network: Network) -> dict[str, Any]:
     ((name, node),) = network.nodes.items()
     return {
         **node.shared_settings(),
-        "method": describe(network.method),
+        **method_identity(network.method),
         "name": name,
         "seed": network.history.seed,
         "neighbours": list(node.neighbours),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sheafed.training.run_settings import flatten
+from sheafed.training.run_identity import flatten
 
 Flat = Mapping[str, Any]
 

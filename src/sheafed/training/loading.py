@@ -25,7 +25,7 @@ from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
 from sheafed.training.network_file import WHICH, read_network
 from sheafed.training.process_group import SingleProcess
-from sheafed.training.run_identity import agent_identity, describe, model_identity
+from sheafed.training.run_identity import agent_identity, method_identity, model_identity
 from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, LocalTransport
 
@@ -79,15 +79,22 @@ class NetworkFile:
                 self._refuse(f"classes of agent {name!r}", classes, list(agent.classes or ()))
 
     def method(self, given: Method | None) -> Method:
-        if given is not None:
-            self._compare("method", describe(given))
-            return given
-        if self.state["method"] is None:
+        """Return the method, with options that its version did not have at their defaults."""
+        table = self.state["method"]
+        if table is None and given is None:
             raise InputError(
                 f"{self.path} was trained by a method that only code can describe, "
                 f"{self.identity['method']}; give it as method="
             )
-        return method_from_table(self.state["method"])
+        if table is None and given is not None:
+            self._compare("method", method_identity(given)["method"])
+            return given
+        method = method_from_table(table)
+        if given is not None and given != method:
+            was, now = method_identity(method), method_identity(given)
+            what = next(w for w in {**now, **was} if was.get(w) != now.get(w))
+            self._refuse(what, was.get(what), now.get(what))
+        return method
 
     def pilots(self, given: Any) -> PilotSet:
         digest = self.identity["pilot set"]

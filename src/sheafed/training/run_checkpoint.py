@@ -19,7 +19,12 @@ from sheafed.checkpointing.run_directory import CHECKPOINT
 from sheafed.errors import CheckpointError
 from sheafed.training.encoder_check import checked_state
 from sheafed.training.history import Totals
-from sheafed.training.run_identity import agent_identity, check_identity, describe, load_states
+from sheafed.training.run_identity import (
+    agent_identity,
+    check_identity,
+    load_states,
+    method_identity,
+)
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -98,7 +103,7 @@ def agent_file(directory: Path, name: str) -> Path:
 def identity(network: Network) -> dict[str, Any]:
     """Return what makes a training the one that it is, by its name in an error."""
     found: dict[str, Any] = {
-        "method": describe(network.method),
+        **method_identity(network.method),
         "seed": network.history.seed,
         "rounds per epoch": network.history.schedule.rounds_per_epoch,
         "agents": list(network.metadata),

@@ -8,7 +8,8 @@ from typing import Any
 
 from sheafed.checkpointing.state_tree import moved
 from sheafed.errors import CheckpointError
-from sheafed.methods.node import Node
+from sheafed.methods.method_table import method_table
+from sheafed.methods.node import Method, Node
 from sheafed.metrics.metric import ACCURACY
 from sheafed.training.encoder_check import check_encoder
 from sheafed.training.metadata import AgentMetadata
@@ -18,6 +19,38 @@ def describe(thing: object) -> str:
     """Return a method or another object as text, without the address that Python shows."""
     anonymous = type(thing).__repr__ is object.__repr__
     return type(thing).__name__ if anonymous else repr(thing)
+
+
+def method_identity(method: Method) -> dict[str, Any]:
+    """Return what may not change of a method, by its name in an error: each of its options.
+
+    >>> from sheafed import NonCooperative
+    >>> found = method_identity(NonCooperative(refit_head=True))
+    >>> found["method"], found["option refit_head of the method"]
+    ('non-cooperative', True)
+    """
+    table = method_table(method)
+    if table is None:
+        return {"method": describe(method)}
+    options = {f"option {key} of the method": value for key, value in flatten(table).items()}
+    name = options.pop("option name of the method")
+    return {"method": name, **options}
+
+
+def flatten(settings: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
+    """Return nested settings by their paths; an empty table is a value.
+
+    >>> flatten({"maps": {"every": 1}, "noise": {}, "seed": 0})
+    {'maps.every': 1, 'noise': {}, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            inner = flatten(value, separator)
+            found |= {f"{key}{separator}{rest}": leaf for rest, leaf in inner.items()}
+        else:
+            found[key] = value
+    return found
 
 
 def agent_identity(metadata: AgentMetadata) -> dict[str, Any]:
@@ -49,12 +82,18 @@ def check_identity(path: Path, state: Mapping[str, Any], mine: Mapping[str, Any]
             "that a training wrote, or choose another directory"
         )
     for what in {**mine, **identity}:
-        value = mine.get(what)
-        if identity.get(what) != value:
-            raise CheckpointError(
-                f"{path} is of another training: its {what} is {identity.get(what)!r}, "
-                f"this one's {value!r}; resume with the same settings, or choose another directory"
-            )
+        if what not in identity:
+            found = f"it has no {what}, this one has {mine[what]!r}"
+        elif what not in mine:
+            found = f"its {what} is {identity[what]!r}, this one has none"
+        elif identity[what] != mine[what]:
+            found = f"its {what} is {identity[what]!r}, this one's {mine[what]!r}"
+        else:
+            continue
+        raise CheckpointError(
+            f"{path} is of another training: {found}; resume with the same settings and version, "
+            "or choose another directory"
+        )
 
 
 def load_states(path: Path, node: Node, agent_state: Any, node_state: Any) -> None:

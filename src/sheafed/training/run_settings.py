@@ -61,22 +61,6 @@ def method_settings(method: Any) -> Settings:
     return found if isinstance(found, dict) else {"name": found}
 
 
-def flatten(settings: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Return nested settings by their paths; an empty table is a value.
-
-    >>> flatten({"maps": {"every": 1}, "noise": {}, "seed": 0})
-    {'maps.every': 1, 'noise': {}, 'seed': 0}
-    """
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            inner = flatten(value, separator)
-            found |= {f"{key}{separator}{rest}": leaf for rest, leaf in inner.items()}
-        else:
-            found[key] = value
-    return found
-
-
 def _agent_settings(known: AgentMetadata) -> Settings:
     return {
         "encoder": known.encoder,

@@ -12,7 +12,7 @@ from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.checkpointing.run_directory import TRACKING
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
-from sheafed.training.run_settings import flatten
+from sheafed.training.run_identity import flatten
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network

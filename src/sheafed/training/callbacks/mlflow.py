@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sheafed.errors import InputError, MissingDependencyError
 from sheafed.training.callbacks.experiment_tracker import ExperimentTracker, Status
-from sheafed.training.run_settings import flatten, run_settings
+from sheafed.training.run_identity import flatten
+from sheafed.training.run_settings import run_settings
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
