@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 
 PRESET = read_experiment("digits")
 METHODS = {
-    # Shrinkage as validation data chose it for each method (docs/results.md).
+    # Shrinkage as validation data chose it for each method (docs/results/digits.md).
     "Trained alone": sheafed.NonCooperative(shrinkage=0.9),
     "Sheaf-FRL": replace(PRESET.method, distillation=None, whitening=sheafed.methods.ZCA(0.5)),
     "Consensus distillation": sheafed.ConsensusDistillation(),

@@ -55,7 +55,7 @@ def test_the_description_has_no_link_that_only_the_repository_resolves(installed
     described = PathDistribution(metadata).metadata
     text = described.get_payload()
     assert described["Description-Content-Type"] == "text/markdown"
-    assert "All results (`docs/results.md`)" in text
+    assert "All results (`docs/results/index.md`)" in text
     assert not re.search(r"\]\((?!\w+:)", text)
 
 

@@ -159,7 +159,7 @@ class RescaledRidgeMap(Kind):
     Ridge alone draws latents towards their mean, most where they are hard to predict. A head or a
     cosine compares directions with each other, and reads better what has the spread it knows. In
     an index of mapped latents full variance is too much: directions that are hard to predict
-    carry mostly noise there (measured in docs/results.md).
+    carry mostly noise there (measured in docs/results/maps.md).
 
     Args:
         penalty: as for `RidgeMap`.

@@ -18,7 +18,7 @@ from sheafed.report.style import format_number
 
 NOTABLE = 0.02
 """The smallest difference of accuracies that calls for advice: deviations between seeds in
-docs/results.md are about as large. Of other metrics it is a share of the reference."""
+docs/results/digits.md are about as large. Of other metrics it is a share of the reference."""
 
 
 def verdict(run: RunDirectory) -> str | None:

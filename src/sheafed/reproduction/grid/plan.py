@@ -177,7 +177,7 @@ DISTILLATION = "method.distillation={}"
 FEWER_PILOTS = ("data.pilot_fraction=0.02",)
 """Fewer than a tenth, the default, where an agent has few samples."""
 
-# Options are those that validation data chose, as docs/results.md reports: at a shift of 0.7, and
+# Options are those that validation data chose, as docs/results reports: at a shift of 0.7, and
 # used in all cells of a model.
 _DIGITS = GridModel(
     "digits",
