@@ -1,5 +1,6 @@
 """Heads that predict numbers: the objective, distillation, and what needs classes instead."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,16 @@ from torch import nn
 from sheafed.agents import Agent, objectives
 from sheafed.agents.samples import Batch
 from sheafed.errors import DtypeError, HandshakeError, InputError, ShapeError
-from sheafed.methods import ComFed, Distillation, FedProto, SheafFRL
+from sheafed.methods import (
+    ComFed,
+    Consensus,
+    ConsensusDistillation,
+    Distillation,
+    FedProto,
+    NonCooperative,
+    SheafFRL,
+)
+from sheafed.metrics import Metric
 from sheafed.training import Network, train
 from sheafed.transport import LocalTransport, Message
 from tests.helpers.federations import (
@@ -17,8 +27,10 @@ from tests.helpers.federations import (
     pilots,
     regression_samples,
     regressor,
+    same,
     seeded,
     simple_agent,
+    weights,
 )
 
 PAIR = [("a", "b")]
@@ -164,6 +176,82 @@ def test_heads_that_cannot_teach_each_other_are_named() -> None:
     for names in ("ab", "ba"):
         with pytest.raises(HandshakeError, match="one predicts numbers and that of the other"):
             distilled([simple_agent(names[0]), regressor(names[1])])
+
+
+# Several labels per sample
+
+
+HIT = Metric("hit", lambda scores, y: ((scores > 0) == (y > 0)).float().mean(), True)
+
+
+def labeller(name: str, kind: torch.dtype, seed: int, **options: Any) -> Agent:
+    """Return an agent whose samples have each of three labels or not, in some type."""
+
+    def draw(count: int, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = regression_samples(count, seed + offset)[0]
+        return inputs, (inputs[:, :3] > 0).to(kind)
+
+    def objective(agent: Agent, batch: Batch) -> torch.Tensor:
+        scores = agent.apply_head(agent.encode(batch.inputs))
+        return nn.functional.binary_cross_entropy_with_logits(scores, batch.targets.float())
+
+    data = {"train": draw(40, 0), "validation": draw(20, 1), "test": draw(20, 2)}
+    head = seeded(seed, lambda: nn.Linear(4, 3))
+    given = {"head": head, "data": data, "objective": objective, "metric": HIT}
+    return regressor(name, 4, seed, **(given | options))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [SheafFRL(distillation=Distillation()), SheafFRL(distillation=Consensus())]
+    + [ConsensusDistillation(), NonCooperative(refit_head=True)],
+)
+def test_the_type_of_several_labels_does_not_change_what_is_learnt(method: Any) -> None:
+    kinds = (torch.float32, torch.int64, torch.bool)
+    runs = [
+        train([labeller(n, kind, ord(n)) for n in "ab"], PAIR, method, pilots(), epochs=2)
+        for kind in kinds
+    ]
+    assert all(agent.regression for run in runs for agent in run.agents.values())
+    assert all(run.history.records == runs[0].history.records for run in runs)
+    assert all(same(weights(run), weights(runs[0])) for run in runs)
+
+
+@pytest.mark.usefixtures("short_reading_heads")
+def test_a_label_that_is_true_or_false_is_one_of_two_classes() -> None:
+    def one_label(agent: Agent, batch: Batch) -> torch.Tensor:
+        scores = agent.apply_head(agent.encode(batch.inputs))
+        return nn.functional.cross_entropy(scores, batch.targets.long())
+
+    def of(kind: torch.dtype, name: str) -> Agent:
+        agent = labeller(name, kind, ord(name))
+        parts = {"train": agent.data.train, "validation": agent.data.validation}
+        data = {key: (part.inputs, part.targets[:, 0]) for key, part in parts.items()}
+        head = seeded(ord(name), lambda: nn.Linear(4, 2))
+        return labeller(
+            name, kind, ord(name), data=data, objective=one_label, head=head, metric=right
+        )
+
+    right = Metric("right", lambda scores, y: (scores.argmax(-1) == y).float().mean(), True)
+    method = ConsensusDistillation(confidence=0.1)
+    whole, truth = (
+        train([of(kind, n) for n in "ab"], PAIR, method, pilots(), epochs=3)
+        for kind in (torch.int64, torch.bool)
+    )
+    assert whole.history.last["distillation_loss"] > 0
+    assert same(weights(whole), weights(truth))
+
+
+def test_several_labels_as_classes_are_refused_with_what_to_do() -> None:
+    """By the objective of classes, and by a metric that says it is of them."""
+    of_classes = replace(HIT, task="classification")
+    for options in ({"objective": objectives.cross_entropy}, {"metric": of_classes}):
+        team = [labeller(n, torch.int64, ord(n), **options) for n in "ab"]
+        with pytest.raises(ShapeError, match=r"agent 'a': .*several labels per sample need an obj"):
+            train(team, PAIR, ConsensusDistillation(), pilots(), epochs=1)
+    team = [labeller(n, torch.bool, ord(n), metric=of_classes) for n in "ab"]
+    with pytest.raises(ShapeError, match="a Metric of your own without a task"):
+        train(team, PAIR, ConsensusDistillation(), pilots(), epochs=1)
 
 
 # What needs classes

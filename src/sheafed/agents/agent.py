@@ -103,8 +103,9 @@ class Agent:
             of arrays; a mapping of columns; a torch `Dataset`, a data set of Hugging Face or a list
             of rows; or a `DataLoader`, of which all but the order is used. Rows are inputs,
             (input, target) pairs or mappings of columns. Labels are whole numbers from 0 on, of any
-            integer type; targets of regression are floating-point numbers. Inputs in float64 are
-            cast to float32 if the encoder's weights are float32, and a warning says so.
+            integer type; targets of regression are floating-point numbers, those of several labels `(n, k)`
+            of any type. Inputs in float64 are cast to float32 if the encoder's weights are float32,
+            and a warning says so.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
             module, e.g. with a decoder, are trained and checkpointed with the agent's.
         optimizer: a torch optimiser over the parameters, or a function from parameters to one; by

@@ -12,11 +12,16 @@ from sheafed.metrics.metric import Metric
 
 
 def is_regression(metric: Metric, objective: Objective, targets: Tensor | None) -> bool:
-    """Return whether a head predicts numbers: by the metric's task, else by training targets."""
+    """Return whether a head predicts numbers: by the metric's task, else by training targets.
+
+    Classes are one whole number per sample. Several values per sample are numbers, of any type: of
+    several labels more than one may be right, so they are no classes to choose from.
+    """
     if metric.task is not None:
         return metric.task == "regression"
-    soft = objective is cross_entropy  # its floating-point targets are class probabilities
-    return targets is not None and targets.is_floating_point() and not soft
+    if targets is None or objective is cross_entropy:  # which takes class probabilities too
+        return False
+    return targets.is_floating_point() or targets.shape[1:].numel() > 1
 
 
 def check_metric(metric: Metric, data: LocalData) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import soft_cross_entropy
+from sheafed.agents.objectives.supervised import check_labels
 from sheafed.methods.node import count_outputs
 from sheafed.options import Fraction, NotNegative, Positive, Switch, options
 from sheafed.seeds import generator
@@ -178,7 +179,12 @@ def validation_scores(agent: Agent, head: nn.Module | None) -> tuple[Tensor, Ten
     rows = torch.arange(count) * len(samples) // count  # spread evenly: they may be sorted
     with agent.inference():
         latents, labels = agent.encode_once(samples, rows)
-        return None if labels is None else (agent.apply_head(latents, head).cpu(), labels)
+        if labels is None:
+            return None
+        scores = agent.apply_head(latents, head).cpu()
+    if not labels.is_floating_point():
+        check_labels(agent.name, labels := labels.long(), scores)
+    return scores, labels
 
 
 def count_classes(agent: Agent) -> int:

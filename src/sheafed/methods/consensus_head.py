@@ -49,6 +49,7 @@ class ConsensusHead:
         if targets is None:
             return None
         if not targets.is_floating_point():
+            targets = targets.long()  # of an objective of the user's own: they may be bool
             known = targets != UNLABELLED
             if not bool(known.all()):  # a copy, and its gradient, cost as much as the head
                 latents, targets = latents[known], targets[known]

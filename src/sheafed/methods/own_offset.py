@@ -89,5 +89,5 @@ def own_latents(agent: Agent, classes: int) -> list[Labelled]:
     if not labels.is_floating_point():
         known = labels != UNLABELLED
         latents = latents[known.to(latents.device)]
-        labels = nn.functional.one_hot(labels[known], classes).to(latents.dtype)
+        labels = nn.functional.one_hot(labels[known].long(), classes).to(latents.dtype)
     return [(latents, labels.to(latents))] if len(latents) >= FEWEST else []

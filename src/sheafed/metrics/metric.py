@@ -39,7 +39,7 @@ class Metric:
             reverse. A result that is None or not finite counts as absent.
         greater_is_better: False for an error.
         task: what the head does. By default it is regression if the training targets are
-            floating-point numbers.
+            floating-point numbers, or several per sample.
     """
 
     name: str

@@ -51,9 +51,13 @@ def check_labels(name: str, labels: Tensor, scores: Tensor) -> None:
     """Raise unless there is one label per sample, and a score for every label."""
     expected = (*scores.shape[:1], *scores.shape[2:])
     if labels.shape != expected:
+        several = (
+            "several labels per sample need an objective of your own, e.g. binary cross-entropy "
+            "with logits, and a Metric of your own without a task"
+        )
         raise ShapeError(
             f"agent {name!r}: labels must have the shape {expected}, one per sample, got "
-            f"{tuple(labels.shape)}; flatten them"
+            f"{tuple(labels.shape)}; {several if labels.shape[1:].numel() > 1 else 'flatten them'}"
         )
     classes = scores.shape[1]
     whole = as_labels(labels)
