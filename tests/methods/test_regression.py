@@ -203,8 +203,10 @@ def labeller(name: str, kind: torch.dtype, seed: int, **options: Any) -> Agent:
 
 @pytest.mark.parametrize(
     "method",
-    [SheafFRL(distillation=Distillation()), SheafFRL(distillation=Consensus())]
-    + [ConsensusDistillation(), NonCooperative(refit_head=True)],
+    [
+        *(SheafFRL(distillation=learnt) for learnt in (Distillation(), Consensus())),
+        *(ConsensusDistillation(), NonCooperative(refit_head=True)),
+    ],
 )
 def test_the_type_of_several_labels_does_not_change_what_is_learnt(method: Any) -> None:
     kinds = (torch.float32, torch.int64, torch.bool)

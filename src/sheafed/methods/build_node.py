@@ -8,6 +8,7 @@ from sheafed.agents.agent import Agent
 from sheafed.agents.checks import check_agent
 from sheafed.errors import ShapeError
 from sheafed.methods.node import Method, Node, NodeContext
+from sheafed.methods.returned import check_label, checked_node
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.seeds import derive
@@ -38,22 +39,22 @@ def build_node(
         secret: a seed that only this agent knows; derived from the shared one by default, which
             is as repeatable as a run in one process and no secret.
     """
+    check_label(method)
     if not isinstance(pilots, AbsentPilots):
         _check_parts(agent, structure(pilots.of(agent.name)))
         check_agent(agent, pilots.of(agent.name))
     agent.reset_rng(seed)
     agent.steps_per_epoch = rounds_per_epoch
-    return method.node(
-        NodeContext(
-            agent=agent,
-            neighbours=tuple(sorted(set(neighbours))),
-            pilots=pilots,
-            seed=seed,
-            secret=derive(seed, agent.name, "secret") if secret is None else secret,
-            rounds_per_epoch=rounds_per_epoch,
-            homogeneous=homogeneous,
-        )
+    context = NodeContext(
+        agent=agent,
+        neighbours=tuple(sorted(set(neighbours))),
+        pilots=pilots,
+        seed=seed,
+        secret=derive(seed, agent.name, "secret") if secret is None else secret,
+        rounds_per_epoch=rounds_per_epoch,
+        homogeneous=homogeneous,
     )
+    return checked_node(method, method.node(context))
 
 
 def _check_parts(agent: Agent, given: str) -> None:

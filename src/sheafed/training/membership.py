@@ -15,6 +15,7 @@ from sheafed.methods.build_node import build_node
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.handshake import finish_handshake, hello_message, hello_messages
 from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
+from sheafed.methods.returned import checked_log
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.callbacks import append_record
 from sheafed.training.history import Totals
@@ -230,7 +231,7 @@ def _round_beside(
     for j, node in nodes.items():
         inbox = transport.receive(j, round, ROUND, node.neighbours)
         if j == name:
-            log = node.receive(round, inbox)
+            log = checked_log(node, round, node.receive(round, inbox))
         else:
             heard = {sender: message for sender, message in inbox.items() if sender != name}
             if name in inbox:
@@ -248,7 +249,8 @@ def _round_of(
     for node in hosts.values():
         transport.send(node.serve(round, name))
     transport.barrier(round, ROUND)
-    log = newcomer.receive(round, transport.receive(name, round, ROUND, newcomer.neighbours))
+    inbox = transport.receive(name, round, ROUND, newcomer.neighbours)
+    log = checked_log(newcomer, round, newcomer.receive(round, inbox))
     for j, node in hosts.items():
         node.refit(round, transport.receive(j, round, ROUND, [name]))
     return log

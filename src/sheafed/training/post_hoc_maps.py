@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from sheafed.methods.divergence import divergence_of
 from sheafed.methods.node import Node
 from sheafed.methods.post_hoc_node import PostHocNode
+from sheafed.methods.returned import checked_messages
 from sheafed.training.scores import metric_signs, score
 from sheafed.transport import Message, WaitPolicy
 from sheafed.transport.wait_policy import Inbox
@@ -39,7 +40,8 @@ def fit_post_hoc_maps(
     """
     for name, node in nodes.items():
         with divergence_of(name, round):
-            policy.send(node.alignment_messages(round))
+            given = node.alignment_messages(round)
+            policy.send(checked_messages(node, "alignment_messages", given))
     exchanges = {name: node.alignment_exchange for name, node in nodes.items()}
     last = {name: list(exchange)[-1] for name, exchange in exchanges.items()}
     kinds = dict.fromkeys(kind for exchange in exchanges.values() for kind in exchange)

@@ -9,6 +9,7 @@ from sheafed.evaluation.result import mean
 from sheafed.methods.divergence import divergence_of
 from sheafed.methods.handshake import finish_handshake, hello_messages
 from sheafed.methods.node import HELLO, ROUND, Node
+from sheafed.methods.returned import checked_log, checked_messages
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.transport import WaitPolicy
 from sheafed.vectorized import Grouping
@@ -48,7 +49,7 @@ def run_round(
                 type(those[0]).before_send(those, round, cohort)
         for name, node in nodes.items():
             with divergence_of(name, round):
-                policy.send(node.send(round))
+                policy.send(checked_messages(node, "send", node.send(round)))
         neighbours = {name: node.neighbours for name, node in nodes.items()}
         inboxes = policy.collect(round, {ROUND: neighbours})[ROUND]
         rates = {
@@ -65,7 +66,10 @@ def run_round(
             for name in members:
                 with divergence_of(name, round):
                     logs[name] = nodes[name].receive(round, inboxes[name])
-    return {name: logs[name] | rates.get(name, {}) for name in nodes}
+    return {
+        name: checked_log(node, round, logs[name]) | rates.get(name, {})
+        for name, node in nodes.items()
+    }
 
 
 def group_agents(nodes: Mapping[str, Node], pilots: PilotSet) -> Grouping:
