@@ -206,6 +206,37 @@ def test_schedulers_that_cannot_be_used() -> None:
         agent("a", 3, scheduler_every="round")
 
 
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda p: None, "optimizer must be a torch optimiser .* got NoneType"),
+        (lambda p: 1 / 0, "its optimizer cannot be built .* division by zero; .*lambda parameters"),
+    ],
+)
+def test_optimisers_that_cannot_be_built(make: Any, problem: str) -> None:
+    with pytest.raises(OptimizerError, match=f"agent 'a': {problem}"):
+        agent("a", 3, optimizer=make)
+
+
+def test_an_optimiser_that_needs_a_closure_is_refused_at_its_step() -> None:
+    with pytest.raises(OptimizerError, match=r"agent 'a', step 0: .*closure.*needs no closure"):
+        step(agent("a", 3, optimizer=torch.optim.LBFGS))
+
+
+def test_a_scheduler_without_its_settings_is_named() -> None:
+    expected = "agent 'a': its scheduler cannot be built .*'T_max'; .*lambda optimizer: Cosine"
+    with pytest.raises(OptimizerError, match=expected):
+        agent("a", 3, scheduler=lr_scheduler.CosineAnnealingLR)
+
+
+def test_a_schedule_that_ends_before_the_training_is_named() -> None:
+    one = agent("a", 3, scheduler=lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=2))
+    step(one)
+    step(one)
+    with pytest.raises(OptimizerError, match="agent 'a', step 3: its scheduler fails: Tried to st"):
+        step(one)
+
+
 def test_an_agent_without_anything_to_train_has_no_scheduler() -> None:
     def refuse(optimizer: Optimizer) -> lr_scheduler.LRScheduler:
         raise AssertionError

@@ -140,3 +140,25 @@ def test_a_config_chooses_device_and_precision() -> None:
         read_experiment("digits", ["training.precision=fp8"])
     with pytest.raises(InputError, match="device 'tpu' cannot be used"):
         build_federation(read_experiment("digits", ["training.device=tpu"]))
+
+
+# Single and double precision
+
+
+def test_a_head_in_another_precision_than_its_encoder_is_named() -> None:
+    double = torch.float64
+    for parts in ((encoder(4, double), head(4)), (encoder(4), head(4, double))):
+        inputs, labels = samples(9, 0)
+        inputs = inputs.to(next(parts[0].parameters()).dtype)
+        team = [Agent("a", *parts, data=(inputs, labels)), simple_agent("b")]
+        with pytest.raises(InputError, match=r"agent 'a': its head .*latents in .*one precis"):
+            train(team, [("a", "b")], NonCooperative(), {"a": inputs, "b": inputs}, epochs=1)
+
+
+def test_pilots_in_another_precision_than_inputs_are_named() -> None:
+    inputs, labels = samples(9, 0)
+    one = Agent("a", encoder(4).double(), head(4).double(), data=(inputs.double(), labels))
+    with pytest.raises(
+        InputError, match=r"agent 'a': .* on its pilots, .*convert them by \.double"
+    ):
+        train([one, simple_agent("b")], [("a", "b")], NonCooperative(), pilots(), epochs=1)

@@ -588,7 +588,9 @@ def test_other_precisions_are_refused_by_name() -> None:
         [("a", "b")],
         shared={"a": PilotSet(pilots()), "b": PilotSet(pilots())},
     )
-    assert "do not agree on the latent precision: 'torch.float32 none'" in refused(nodes)
+    told = refused(nodes)
+    assert "do not agree on the latent precision: 'torch.float32 none'" in told
+    assert "all agents of a network compute in one precision, float32 by encoder.float()" in told
 
 
 def test_settings_that_concern_one_agent_may_differ() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sheafed.agents import Agent
 from sheafed.agents.objectives import mean_squared_error
-from sheafed.errors import DtypeError, InputError
+from sheafed.errors import DtypeError, InputError, NonFiniteError
 from sheafed.metrics import METRICS, Metric, as_metric
 
 
@@ -77,6 +77,9 @@ def test_an_error_in_a_metric_names_it_and_the_shapes() -> None:
     expected = r"'own' fails on outputs \(2, 3\) and targets \(2,\) of torch.int64: "
     with pytest.raises(InputError, match=expected):
         metric(torch.ones(2, 3), torch.ones(2).long())
+    by_zero = Metric("own", lambda outputs, targets: 1 / 0, True)
+    with pytest.raises(InputError, match=r"'own' fails on outputs .*: division by zero"):
+        by_zero(torch.ones(2, 3), torch.ones(2).long())
 
 
 # Of an agent
@@ -84,7 +87,7 @@ def test_an_error_in_a_metric_names_it_and_the_shapes() -> None:
 
 def agent(targets: Tensor, **options: Any) -> Agent:
     data = {"train": (torch.ones(4, 2), targets), "test": (torch.ones(4, 2), targets)}
-    return Agent("ada", nn.Linear(2, 3), nn.Linear(3, 1), data=data, **options)
+    return Agent("ada", nn.Linear(2, 3), nn.Linear(3, 1), **({"data": data} | options))
 
 
 def test_the_metric_of_an_agent_and_its_task() -> None:
@@ -111,3 +114,15 @@ def test_one_error_tells_all_that_regression_needs() -> None:
     objective = r"objective=sheafed\.agents\.objectives\.mean_squared_error.*metric='r2'"
     with pytest.raises(DtypeError, match=objective):
         agent(torch.zeros(4))
+
+
+def test_targets_that_are_not_finite_are_refused_where_ours_need_them() -> None:
+    good, bad = torch.zeros(4), torch.tensor([0.0, float("nan"), 0.0, float("inf")])
+    expected = "agent 'ada': its {} targets hold 2 non-finite of 4 values; clean"
+    with pytest.raises(NonFiniteError, match=expected.format("train")):
+        agent(bad, objective=mean_squared_error)
+    data = {"train": (torch.ones(4, 2), good), "validation": (torch.ones(4, 2), bad)}
+    with pytest.raises(NonFiniteError, match=expected.format("validation")):
+        agent(good, objective=mean_squared_error, data=data)
+    masking = Metric("known", lambda y, t: (y - t).nan_to_num().abs().mean(), False)
+    assert agent(bad, objective=lambda a, b: a.encode(b.inputs).mean(), metric=masking).regression

@@ -22,6 +22,7 @@ from sheafed.errors import (
     UnknownAgentError,
 )
 from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.metrics import Metric
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Callback, Network, train
 from sheafed.transport import LocalTransport
@@ -307,6 +308,34 @@ def test_nan_in_a_batch_is_named(method: Any) -> None:
     team = [simple_agent("a", data=(inputs, targets)), simple_agent("b", 4)]
     with pytest.raises(NonFiniteError, match=r"agent 'a', round \d.*1 non-finite of 30.*clean the"):
         go(agents=team, method=method)
+
+
+def test_nan_in_targets_is_named() -> None:
+    inputs, targets = samples(20, 0)[0], torch.zeros(20)
+    targets[13] = float("nan")
+
+    def objective(agent: Agent, batch: Any) -> Any:
+        outputs = agent.apply_head(agent.encode(batch.inputs)).mean(1)
+        return nn.functional.mse_loss(outputs, batch.targets)
+
+    metric = Metric("own", lambda y, t: 0.0, True)
+    options = {"data": (inputs, targets), "objective": objective, "metric": metric}
+    expected = r"agent 'a', round \d.* 0 non-finite of 30 inputs and 1 of 5 targets; clean the data"
+    with pytest.raises(NonFiniteError, match=expected):
+        go(agents=[simple_agent("a", **options), simple_agent("b", 4)])
+
+
+@pytest.mark.filterwarnings("ignore:edge")
+@pytest.mark.parametrize("method", [NonCooperative(), SheafFRL(), SheafFRL(pilots_per_round=1)])
+def test_a_single_pilot_is_too_few(method: Any) -> None:
+    given = pilots() if getattr(method, "pilots_per_round", None) == 1 else pilots().inputs[:1]
+    with pytest.raises(EmptyInputError, match=r"agent 'a', round \d+: .*give at least 2 pilots"):
+        go(method=method, pilots=given)
+
+
+def test_a_transport_by_name_is_none() -> None:
+    with pytest.raises(InputError, match=r"transport must be an object like .* got 'tcp'"):
+        go(transport="tcp")
 
 
 def test_pilots_as_array() -> None:

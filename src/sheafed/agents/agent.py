@@ -41,12 +41,13 @@ from sheafed.agents.precision import (
 from sheafed.agents.read_ahead import BatchStream, batches
 from sheafed.agents.rng import RngStream
 from sheafed.agents.samples import Batch, DataOrder, DatasetSamples, Samples
-from sheafed.agents.task import check_metric, is_regression
+from sheafed.agents.task import check_metric, check_targets, is_regression
 from sheafed.devices import as_device, device_of
 from sheafed.errors import (
     InputError,
     LatentSizeError,
     NonFiniteError,
+    OptimizerError,
 )
 from sheafed.metrics.metric import Metric, as_metric
 from sheafed.names import check_name
@@ -103,7 +104,7 @@ class Agent:
             of arrays; a mapping of columns; a torch `Dataset`, a data set of Hugging Face or a list
             of rows; or a `DataLoader`, of which all but the order is used. Rows are inputs,
             (input, target) pairs or mappings of columns. Labels are whole numbers from 0 on, of any
-            integer type; targets of regression are floating-point numbers, those of several labels `(n, k)`
+            integer type; targets of regression are floating-point numbers, several labels `(n, k)`
             of any type. Inputs in float64 are cast to float32 if the encoder's weights are float32,
             and a warning says so.
         objective: a function of agent and batch that returns a scalar loss. The parameters of a
@@ -181,6 +182,7 @@ class Agent:
         with self._naming_errors():
             self.metric = as_metric(default if metric is None else metric)
             check_metric(self.metric, self.data)
+            check_targets(self.metric, objective, self.data)
         self.frozen = frozen or not encoder.state_dict()
         if self.frozen:
             encoder.eval().requires_grad_(False)
@@ -347,6 +349,11 @@ class Agent:
             self.check_gradient(nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm))
         try:
             self.optimizer.step()
+        except TypeError as problem:  # as that of LBFGS
+            raise OptimizerError(
+                f"agent {self.name!r}, step {self.steps}: its optimiser fails: {problem}; take one "
+                "whose step() needs no closure, e.g. torch.optim.Adam"
+            ) from problem
         except RuntimeError as problem:
             if "without overflow" not in str(problem):
                 raise
@@ -369,7 +376,17 @@ class Agent:
         self.steps += 1
         period = 1 if self.scheduler_every == "step" else self.steps_per_epoch
         if self.scheduler is not None and self.steps % period == 0:
-            self.scheduler.step()
+            self._scheduler_step(self.scheduler)
+
+    def _scheduler_step(self, scheduler: LRScheduler) -> None:
+        try:
+            scheduler.step()
+        except Exception as problem:
+            raise OptimizerError(
+                f"agent {self.name!r}, step {self.steps}: its scheduler fails: {problem}; give a "
+                "schedule of as many steps as the training has, or one that does not end; "
+                f"scheduler_every={self.scheduler_every!r} says how often it takes one"
+            ) from problem
 
     def weights(self) -> dict[str, Any]:
         """Return the state of encoder and head."""

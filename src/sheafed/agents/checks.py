@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sheafed.agents.objectives.supervised import check_labels, cross_entropy
 from sheafed.agents.samples import INTEGERS, Samples
 from sheafed.errors import InputError, NonFiniteError, ShapeError, SheafedError
-from sheafed.tensor_tree import TensorTree, describe, select_rows, tree_length
+from sheafed.tensor_tree import TensorTree, describe, select_rows, tensors, tree_length
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
@@ -62,19 +62,37 @@ def naming_inputs(agent: Agent, what: str, inputs: TensorTree) -> Iterator[None]
     except _KEPT:
         raise
     except _FAILURES as problem:
+        first = _first(agent.data.train)
         raise InputError(
             f"agent {agent.name!r}: its encoder fails on {what}, {describe(inputs)}, and takes "
-            f"inputs like those it was given first, {describe(_first(agent.data.train))}: {problem}"
+            f"inputs like those it was given first, {describe(first)}"
+            f"{_other_precision(inputs, first)}: {problem}"
         ) from problem
+
+
+def _other_precision(inputs: TensorTree, first: TensorTree) -> str:
+    """Return what to do if inputs differ from the first ones in their types."""
+    given, taken = ({x.dtype for _, x in tensors(tree)} for tree in (inputs, first))
+    if given == taken or not (given | taken) <= {torch.float32, torch.float64}:
+        return ""
+    return "; convert them by .double()" if torch.float64 in taken else "; convert them by .float()"
 
 
 def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
     first = next((m for m in agent.head.modules() if isinstance(m, nn.Linear)), None)  # type: ignore[union-attr]
-    expected = "" if first is None else f", and its first linear layer takes {first.in_features}"
-    with explained(
-        f"agent {agent.name!r}: its head fails on latents of size d = {agent.dimension}, which its "
-        f"encoder gives{expected}; give both the same size"
-    ):
+    if first is not None and first.weight.dtype != latents.dtype and latents.is_floating_point():
+        told = (
+            f"latents in {latents.dtype}, which its encoder gives, and its first linear layer "
+            f"computes in {first.weight.dtype}; give both one precision, float32 by "
+            "encoder.float() and head.float(), or float64 by .double(), inputs and pilots too"
+        )
+    else:
+        takes = "" if first is None else f", and its first linear layer takes {first.in_features}"
+        told = (
+            f"latents of size d = {agent.dimension}, which its encoder gives{takes}; give both the "
+            "same size"
+        )
+    with explained(f"agent {agent.name!r}: its head fails on {told}"):
         scores: Any = agent.apply_head(latents)
     if not isinstance(scores, Tensor) or len(scores) != tree_length(latents):
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

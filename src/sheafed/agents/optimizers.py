@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from sheafed.errors import InputError, OptimizerError
+from sheafed.errors import InputError, OptimizerError, SheafedError
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 MakeScheduler = Callable[[Optimizer], LRScheduler]
@@ -58,9 +58,15 @@ def build_optimizer(
     if isinstance(given, Optimizer):
         optimizer = given
     elif trainable:
-        optimizer = given(list(names))
+        optimizer = _built(agent, "optimizer", given, list(names), "Adam(parameters, lr=0.003)")
     else:
         return SGD([torch.zeros(0)], lr=0.0)  # torch refuses an optimiser without parameters
+    if not isinstance(optimizer, Optimizer):
+        raise OptimizerError(
+            f"agent {agent!r}: optimizer must be a torch optimiser or a function from parameters "
+            f"to one, got {type(optimizer).__name__} from it; return the optimiser, e.g. "
+            "optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.003)"
+        )
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     if missing := [names[parameter] for parameter in trainable if parameter not in held]:
         raise OptimizerError(
@@ -83,7 +89,10 @@ def build_scheduler(
     """Return the scheduler of an agent, checked; None if it has none or nothing to train."""
     if given is None or not learns:
         return None
-    scheduler = given if isinstance(given, LRScheduler) else given(optimizer)
+    scheduler = given
+    if not isinstance(scheduler, LRScheduler):
+        example = "CosineAnnealingLR(optimizer, T_max=500)"
+        scheduler = _built(agent, "scheduler", given, optimizer, example)
     if not isinstance(scheduler, LRScheduler):
         raise OptimizerError(
             f"agent {agent!r}: scheduler must be a torch.optim.lr_scheduler or a function from an "
@@ -131,6 +140,20 @@ def check_period(agent: str, period: str) -> None:
         raise InputError(
             f"agent {agent!r}: scheduler_every must be 'step' or 'epoch', got {period!r}"
         )
+
+
+def _built(agent: str, what: str, make: Any, argument: Any, example: str) -> Any:
+    """Return what a function of the user's own makes of an argument; name the agent if it fails."""
+    try:
+        return make(argument)
+    except SheafedError:
+        raise
+    except Exception as problem:
+        of = "parameters" if what == "optimizer" else "optimizer"
+        raise OptimizerError(
+            f"agent {agent!r}: its {what} cannot be built from the {of}: {problem}; give a "
+            f"function of them alone, e.g. {what}=lambda {of}: {example}"
+        ) from problem
 
 
 def _plain(value: Any) -> Any:

@@ -1,14 +1,18 @@
-"""What the head of an agent does: it tells classes apart, or it predicts numbers."""
+"""What the head of an agent does: it tells classes apart, or it predicts numbers.
+
+Metrics and targets must suit it.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from sheafed.agents.objectives import Objective, cross_entropy
+from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.samples import LocalData
-from sheafed.errors import DtypeError
-from sheafed.metrics.metric import Metric
+from sheafed.errors import DtypeError, NonFiniteError
+from sheafed.metrics.metric import METRICS, Metric
+from sheafed.tensor_tree import count_non_finite
 
 
 def is_regression(metric: Metric, objective: Objective, targets: Tensor | None) -> bool:
@@ -39,4 +43,27 @@ def check_metric(metric: Metric, data: LocalData) -> None:
                 f"{targets.dtype}; convert labels by .long(), or, if the head predicts numbers, "
                 "give objective=sheafed.agents.objectives.mean_squared_error, which is judged by "
                 "metric='r2' unless you give another, or an objective of your own with a metric"
+            )
+
+
+def check_targets(metric: Metric, objective: Objective, data: LocalData) -> None:
+    """Raise if targets in memory are not finite, where an objective or a metric of ours needs them.
+
+    Those of the user's own may take NaN for what is not known.
+    """
+    learnt = objective in (cross_entropy, mean_squared_error)
+    judged = metric == METRICS.get(metric.name)
+    for split, samples, used in (
+        ("train", data.train, learnt),
+        ("validation", data.validation, judged),
+        ("test", data.test, judged),
+    ):
+        targets = getattr(samples, "targets", None)
+        if not used or not isinstance(targets, torch.Tensor):
+            continue
+        bad, total = count_non_finite(targets)
+        if bad:
+            raise NonFiniteError(
+                f"its {split} targets hold {bad} non-finite of {total} values; clean the data, or "
+                "leave these samples out"
             )

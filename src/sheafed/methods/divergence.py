@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from sheafed.errors import NonFiniteError, SingularCovarianceError
+from sheafed.errors import EmptyInputError, NonFiniteError, SingularCovarianceError
 
 
 @contextmanager
@@ -16,6 +16,12 @@ def divergence_of(agent: str, round: int) -> Iterator[None]:
     where = f"agent {agent!r}, round {round}"
     try:
         yield
+    except EmptyInputError as problem:
+        raise EmptyInputError(
+            f"{where}: too few latents to whiten; give at least 2 pilots, 2 in each round with "
+            "pilots_per_round, and 2 training samples with whitening='private'. Maps are "
+            "determined by more pilots than the largest latent size, better several times as many"
+        ) from problem
     except SingularCovarianceError as problem:
         raise SingularCovarianceError(f"{where}: {problem}") from problem
     except (NonFiniteError, torch.linalg.LinAlgError) as problem:  # type: ignore[attr-defined]

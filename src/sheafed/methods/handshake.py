@@ -14,6 +14,11 @@ LARGEST_SIZE = 2**40
 BOUNDS = {"dimension": (1, 2**16)}
 """Of announced sizes, where they are not 0 and `LARGEST_SIZE`: a map of a neighbour's dimension is
 allocated before its first latent arrives."""
+ADVICE = {
+    "latent precision": "all agents of a network compute in one precision, float32 by "
+    "encoder.float() and head.float() or float64 by .double(), and have one quantisation"
+}
+"""What to do about settings that follow from the agents, where neighbours differ in them."""
 
 
 def hello_messages(node: Node) -> Iterator[Message]:
@@ -51,7 +56,8 @@ def check_hello(node: Node, hello: Message) -> dict[str, int]:
         if theirs != mine and not (theirs is None and what in labels):
             raise HandshakeError(
                 f"agents {node.name!r} and {hello.sender!r} do not agree on the {what}: "
-                f"{mine!r} against {short(theirs)}; give both the same configuration"
+                f"{mine!r} against {short(theirs)}; "
+                f"{ADVICE.get(what, 'give both the same configuration')}"
             )
     optional = node.optional_sizes
     needed = [what for what in node.announced_sizes() if what not in optional]

@@ -35,9 +35,13 @@ def checked_loss(agent: Agent, batch: Batch, loss: Tensor, round: int) -> Tensor
         )
     if not bool(torch.isfinite(loss)):
         bad, total = count_non_finite(batch.inputs)
+        held = f"{bad} non-finite of {total} inputs"
+        if batch.targets is not None and batch.targets.is_floating_point():
+            wrong, number = count_non_finite(batch.targets)
+            bad, held = bad + wrong, f"{held} and {wrong} of {number} targets"
         raise NonFiniteError(
             f"agent {agent.name!r}, round {round}: the objective is {loss.item()}; its batch holds "
-            f"{bad} non-finite of {total} inputs; "
+            f"{held}; "
             + ("clean the data" if bad else "lower the learning rate or clip the gradient")
         )
     if not loss.requires_grad:

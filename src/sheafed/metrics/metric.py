@@ -18,8 +18,6 @@ Task = Literal["classification", "regression"]
 Function = Callable[[Tensor, Tensor], Any]
 
 NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-_CALLING = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
-"""What a metric may raise if outputs and targets do not suit it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Metric:
         try:
             found = _apply(self.function, outputs, targets)
             value = None if found is None else float(found)
-        except _CALLING as problem:
+        except Exception as problem:  # a metric may be of the user's own
             raise InputError(
                 f"the metric {self.name!r} fails on outputs {tuple(outputs.shape)} and targets "
                 f"{tuple(targets.shape)} of {targets.dtype}: {problem}"

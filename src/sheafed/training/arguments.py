@@ -69,6 +69,17 @@ def check_method(method: Any) -> None:
         )
 
 
+def check_transport(transport: Any) -> None:
+    """Raise unless this is a transport, or None."""
+    needed = ("send", "barrier", "receive", "close", "ledger")
+    if transport is not None and not all(hasattr(transport, name) for name in needed):
+        raise InputError(
+            f"transport must be an object like sheafed.transport.LocalTransport(names), got "
+            f"{transport!r}; leave it out for agents of one process, and see `sheafed agent` for "
+            "agents that communicate over a network"
+        )
+
+
 def check_callbacks(callbacks: Any) -> None:
     """Raise unless these are callbacks."""
     for callback in _listed("callbacks", callbacks):

@@ -19,6 +19,7 @@ from sheafed.training.arguments import (
     agents_by_name,
     check_callbacks,
     check_method,
+    check_transport,
     note_trained_agents,
 )
 from sheafed.training.callbacks import Callback
@@ -106,6 +107,7 @@ def train(
             "cluster keep theirs; give oracle=False"
         )
     check_method(method)
+    check_transport(transport)
     check_callbacks(callbacks)
     by_name = agents_by_name(agents)
     metadata = gather_metadata(by_name, group)
