@@ -16,6 +16,11 @@ from torch import nn
 
 from sheafed.cli import app
 from sheafed.config import PRESETS, parse_experiment, read_experiment
+from sheafed.methods import Node, NodeContext, NonCooperative
+from sheafed.sweep.runner import Runner
+from sheafed.sweep.trials import expand_variants, make_trials
+from sheafed.training import train
+from tests.helpers.federations import EDGES, agents, pilots, same, weights
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -231,6 +236,61 @@ def test_a_regression_runs(capsys):
     regression, *_ = snippets(DOCS / "how-to" / "your-own-task-and-metric.md", "python")
     exec(regression.replace("epochs=20", "epochs=2"), {})
     assert "communication" in capsys.readouterr().out
+
+
+METHOD_PAGE = DOCS / "how-to" / "your-own-method.md"
+
+
+@pytest.fixture
+def cosine_gluing(tmp_path, monkeypatch, forget_modules):
+    """The module that the page about methods shows."""
+    example, _ = snippets(METHOD_PAGE, "python")
+    (tmp_path / "cosine_gluing.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    forget_modules("cosine_gluing")
+    return importlib.import_module("cosine_gluing")
+
+
+def test_the_method_of_the_page_trains(cosine_gluing):
+    def trained(method):
+        return train(agents(), EDGES, method, pilots(), epochs=3)
+
+    runs = {p: trained(cosine_gluing.CosineGluing(p, pilots_per_round=20)) for p in (0.0, 3.0)}
+    assert same(weights(runs[0.0]), weights(trained(NonCooperative())))
+    assert runs[3.0].history.last["penalty"] < 0.8 * runs[0.0].history.last["penalty"]
+    assert not any(node.rejected for node in runs[3.0].nodes.values())
+    assert "Cosine gluing" in repr(runs[3.0])
+
+
+def test_the_distance_of_the_page_is_0_where_an_isometry_leads(cosine_gluing):
+    own = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    rotation = torch.linalg.qr(own[:5])[0]
+    moved = own @ rotation + 3
+    assert float(cosine_gluing.distance(own, moved)) < 1e-5
+    assert float(cosine_gluing.distance(own, moved[:, :3])) > 0.01  # two directions are lacking
+    assert float(cosine_gluing.distance(own[:, :3], own @ rotation)) < 0.5
+
+
+def test_the_method_of_the_page_is_named_and_swept(cosine_gluing, tmp_path):
+    (table,) = snippets(METHOD_PAGE, "toml")
+    (tmp_path / "mine.toml").write_text(table)
+    code = tmp_path / "cosine_gluing.py"
+    method = parse_experiment(tomllib.loads(table)).method
+    assert method.load([code]) == cosine_gluing.CosineGluing(penalty=0.3)
+    (varied,) = re.findall(r"--vary (\S+)", METHOD_PAGE.read_text())
+    runner = Runner(str(tmp_path / "mine.toml"), [], tmp_path / "out", 1, allow_code=[str(code)])
+    found = [
+        runner.experiment(trial.overrides).method.load([code]).penalty
+        for trial in make_trials(expand_variants([varied], []), [], [0], runner.experiment)
+    ]
+    assert found == [0, 0.1, 1]
+
+
+def test_help_tells_what_a_node_has():
+    shown = inspect.getdoc(Node)
+    for name in ("context", "peers", "endpoints", "pilot_latents", "neighbours", "whitening"):
+        assert f"{name} (" in shown
+    assert {"seed:", "secret:"} <= set(inspect.getdoc(NodeContext).split())
 
 
 def test_notation_names_exist():

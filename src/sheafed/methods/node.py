@@ -45,22 +45,33 @@ logger = logging.getLogger("sheafed.methods")
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What an agent knows of the network before its first message."""
+    """What an agent knows of the network before its first message.
+
+    Args:
+        agent: itself.
+        neighbours: their names, sorted.
+        pilots: of the network; `pilots.total` is their number, `pilots.of(name)` their inputs.
+        seed: shared by all agents: pilots and data order follow from it.
+        secret: the agent's own seed, known to no other agent: secret maps and noise follow from it.
+        rounds_per_epoch: how many rounds an epoch has.
+        homogeneous: whether all latent sizes of the network agree.
+    """
 
     agent: Agent
     neighbours: tuple[str, ...]
     pilots: PilotSet
     seed: int
-    """Shared by all agents: pilots and data order follow from it."""
     secret: int
-    """The agent's own seed, known to no other agent: secret maps and noise follow from it."""
     rounds_per_epoch: int
     homogeneous: bool
-    """Whether all latent sizes of the network agree."""
 
 
 class Method(Protocol):
-    """The options of a method; `node` gives every agent its node."""
+    """The options of a method; `node` gives every agent its node.
+
+    When a run is resumed or loaded its method is compared with the one that is given by its options
+    if it is a class under `@options`, or by its `repr`; of a plain class only the name is compared.
+    """
 
     @property
     def label(self) -> str:
@@ -92,6 +103,27 @@ class Node(ABC):
         context: what the agent knows of the network.
         whitening: of its latents.
         channel: over which own latents reach the neighbours.
+
+    Attributes:
+        context (NodeContext): what it was made with: pilots, seeds, rounds per epoch.
+        agent (Agent): itself, with encoder, head, data and optimiser.
+        name (str): the agent's.
+        device (torch.device): the agent's.
+        neighbours (tuple[str, ...]): their names.
+        peers (dict[str, dict[str, int]]): the sizes that every neighbour has announced, its
+            `"dimension"` among them; known from `prepare` on.
+        pilot_latents (PilotEncoder): `pilot_latents(indices, round)` are the agent's latents
+            `(K, d)` of pilots, all or some, in evaluation mode and differentiable;
+            `pilot_latents.in_training(indices, round)` as a training step has them.
+        endpoints (dict[str, EdgeEndpoint]): this agent's endpoint of every edge, by neighbour; it
+            holds the map. A method that fits none in training leaves them to `PostHocNode`.
+        whitening (WhiteningLayer): of its latents.
+        channel (Channel | None): over which own latents reach the neighbours.
+        rejected (Counter[str]): how many messages failed each check.
+        reading_head (ReadingHead | None): reads what neighbours transmit in place of the agent's
+            head, if there is one.
+        shows_pilots (bool): whether neighbours may see the exact latents of pilots, to measure
+            misalignment.
     """
 
     def __init__(
@@ -105,16 +137,11 @@ class Node(ABC):
         self.whitening = whitening
         self.channel = channel
         self.endpoints: dict[str, EdgeEndpoint] = {}
-        """This agent's endpoint of every edge, by neighbour."""
         self.peers: dict[str, dict[str, int]] = {}
-        """The sizes that every neighbour has announced."""
         self.rejected: Counter[str] = Counter()
-        """How many messages failed each check."""
         self.pilot_latents = PilotEncoder(self.agent, context.pilots)
         self.reading_head: ReadingHead | None = None
-        """Reads what neighbours transmit in place of the agent's head, if there is one."""
         self.shows_pilots = True
-        """Whether neighbours may see the exact latents of pilots, to measure misalignment."""
 
     steps_together: ClassVar[bool] = False
     """Whether `receive` changes the agent by one `local_loss` and one `apply_gradients` alone, and
@@ -137,7 +164,10 @@ class Node(ABC):
 
     @abstractmethod
     def receive(self, round: int, inbox: Mapping[str, Message]) -> dict[str, float]:
-        """Update maps and weights; return what to log."""
+        """Update maps and weights; return what to log: finite numbers, by names of one's own.
+
+        Names of what is measured, e.g. `epoch` or `private_accuracy`, are refused.
+        """
 
     @property
     def together_with(self) -> Hashable:
