@@ -1,5 +1,6 @@
 """A config that names code: nothing is imported that was not allowed by name."""
 
+import json
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -13,6 +14,7 @@ from sheafed.config.evaluation import evaluate_run
 from sheafed.errors import ConfigError
 from sheafed.methods import NonCooperative
 from sheafed.network.launcher import CERTIFICATES, LocalLauncher
+from sheafed.sweep.processes import CAN_FORK
 from sheafed.sweep.runner import Runner
 from sheafed.sweep.trials import Trial
 from sheafed.training import torchrun
@@ -135,10 +137,12 @@ def run_of_own_method(own, monkeypatch):
 def test_processes_that_we_start_do_not_import_from_the_working_directory(tmp_path, monkeypatch):
     """`python -m` puts the working directory first: a `typer.py` there would be run."""
     started = []
+    process = Mock(returncode=0, **{"communicate.return_value": ("", "")})
+    process.stdout.readline.return_value = '[0, ""]'
 
     def start(command, **_):
         started.append(command)
-        return Mock(returncode=0, **{"communicate.return_value": ("", "")})
+        return process
 
     monkeypatch.setattr("torch.distributed.run.main", started.append)
     torchrun.launch(1, 0, 1, [], tmp_path)
@@ -146,7 +150,10 @@ def test_processes_that_we_start_do_not_import_from_the_working_directory(tmp_pa
     with runner, monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", start)
         runner.ensure(Trial((), (), 0))
-    assert started[-1][-2:] == ["--allow-code", "own.py"]
+    request = started[-1]
+    if CAN_FORK:
+        request = json.loads(process.stdin.write.call_args_list[0].args[0])
+    assert request[-2:] == ["--allow-code", "own.py"]
     for files in certificate_and_key(tmp_path / CERTIFICATES, "ada"):
         files.parent.mkdir(exist_ok=True)
         files.touch()
