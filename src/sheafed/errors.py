@@ -230,3 +230,7 @@ class InputCastWarning(SheafedWarning):
 
 class UnequalPassesWarning(SheafedWarning):
     """Some agents pass over their training data far more often than others."""
+
+
+class UnusedSamplesWarning(SheafedWarning):
+    """A partition leaves out samples: those of classes that it gives to no agent."""

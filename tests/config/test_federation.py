@@ -12,7 +12,7 @@ from sheafed.config.federation import build_federation
 from sheafed.config.flops import step_flops
 from sheafed.config.reading import parse_experiment, read_experiment
 from sheafed.datasets import from_arrays, modalities
-from sheafed.errors import ConfigError
+from sheafed.errors import ConfigError, UnusedSamplesWarning
 from sheafed.methods import (
     SWBN,
     ZCA,
@@ -150,18 +150,28 @@ def test_every_partition_can_be_named(kind):
     assert sum(len(i) for i in federation.partition.values()) == 1797 - round(0.15 * 1797)
 
 
+def test_an_agent_without_samples_is_named():
+    overrides = ["data.partition=dirichlet", "data.concentration=0.001", "seed=3"]
+    with pytest.raises(ConfigError, match=r"of digits: \d of 5 agents get no sample: .*draw again"):
+        build_federation(read_experiment("digits", overrides))
+
+
 def test_pilots_keep_to_classes_that_all_observe():
     agents = [
         {"name": "a", "widths": [4], "target_classes": [0, 1, 2]},
         {"name": "b", "widths": [4], "target_classes": [1, 2, 3]},
     ]
     tables = {"data": {"shift": 1.0}, "model": {"agents": agents}, "graph": {"kind": "line"}}
-    federation = build_federation(parse_experiment(tables))
+    with pytest.warns(UnusedSamplesWarning, match=r"classes \[4, 5, 6, 7, 8, 9\]"):
+        federation = build_federation(parse_experiment(tables))
     everything = building.load_dataset(Data())
     expected = sum(int(everything.labels[i] in (1, 2)) for i in pilots_of(parse_experiment(tables)))
     assert federation.pilots.total == expected
     agents[1]["target_classes"] = [5]
-    with pytest.raises(ConfigError, match="no class is observed by every agent"):
+    with (
+        pytest.warns(UnusedSamplesWarning),
+        pytest.raises(ConfigError, match="no class is observed by every agent"),
+    ):
         build_federation(parse_experiment(tables))
 
 

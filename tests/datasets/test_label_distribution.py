@@ -13,6 +13,7 @@ def test_counts_by_hand():
     held = {"a": torch.tensor([0, 1, 2]), "b": torch.tensor([], dtype=torch.long)}
     assert label_counts(LABELS, held).tolist() == [[1, 2, 0, 0], [0, 0, 0, 0]]
     assert label_counts(LABELS, held, classes=6).shape == (2, 6)
+    assert label_counts(LABELS.numpy(), held).tolist() == [[1, 2, 0, 0], [0, 0, 0, 0]]
 
 
 def test_a_partition_is_counted_whole():

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sheafed.datasets import partitions
-from sheafed.errors import EmptyInputError, InputError
+from sheafed.errors import EmptyInputError, InputError, UnusedSamplesWarning
+from sheafed.seeds import generator
 
 CASES = settings(derandomize=True, deadline=None, max_examples=25)
 LABELS = torch.arange(1000) % 10
@@ -45,6 +48,38 @@ def test_the_generator_alone_decides(divide):
     assert any(one[n].tolist() != other[n].tolist() for n in NAMES)
 
 
+EVERY_FUNCTION = EVERY | {
+    "hold_out": lambda labels, g: dict(enumerate(partitions.hold_out(len(labels), 0.3, g))),
+    "stratified_split": lambda labels, g: dict(
+        enumerate(partitions.stratified_split(labels, (0.6, 0.4), g))
+    ),
+}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+@pytest.mark.parametrize("divide", EVERY_FUNCTION.values(), ids=EVERY_FUNCTION)
+def test_labels_may_be_arrays_and_lists(divide):
+    expected = divide(LABELS, seeded(5))
+    for labels in (LABELS.numpy(), LABELS.numpy().astype(np.uint8), LABELS.tolist()):
+        assert equal(divide(labels, seeded(5)), expected)
+
+
+@pytest.mark.parametrize(("purpose", "divide"), EVERY_FUNCTION.items(), ids=EVERY_FUNCTION)
+def test_an_int_seeds_a_generator(purpose, divide):
+    assert equal(divide(LABELS, 7), divide(LABELS, generator(7, purpose)))
+    for wrong in (np.random.default_rng(7), True, None):
+        with pytest.raises(InputError, match="that seeds one, got"):
+            divide(LABELS, wrong)
+
+
+def test_classes_in_common_of_labels_in_an_array():
+    held = {"ada": torch.tensor([0, 1]), "bo": torch.tensor([2, 3])}
+    assert partitions.common_classes(np.array([0, 1, 1, 2]), held) == [1]
+
+
 @CASES
 @given(st.floats(0, 1), st.integers(0, 99))
 def test_label_shift_divides_each_class_in_proportion(shift, seed):
@@ -68,7 +103,8 @@ def test_full_shift_leaves_only_target_classes():
 
 
 def test_classes_of_no_agent_are_left_out():
-    held = partitions.label_shift(LABELS, {"a": [0], "b": [0, 1]}, 1.0, seeded())
+    with pytest.warns(UnusedSamplesWarning, match=r"800 of 1000 .* classes \[2, 3, .*, 9\]"):
+        held = partitions.label_shift(LABELS, {"a": [0], "b": [0, 1]}, 1.0, seeded())
     assert sorted(torch.cat(list(held.values())).tolist()) == [
         k for k in range(1000) if k % 10 in (0, 1)
     ]
@@ -96,14 +132,25 @@ def test_dirichlet_concentration():
     assert skew(0.01) > 0.95
 
 
+def test_dirichlet_where_gamma_variables_underflow():
+    labels = torch.arange(1000) % 100
+    for concentration in (1e-3, 1e-4, 1e-9):
+        held = partitions.dirichlet(labels, NAMES, concentration, seeded())
+        largest = torch.stack([labels[i].bincount(minlength=100) for i in held.values()]).max(0)
+        assert (largest.values == 10).sum() >= 95
+        assert largest.indices.bincount(minlength=3).min() > 20  # classes go to all agents
+
+
 @CASES
 @given(st.integers(1, 10), st.integers(1, 7), st.integers(0, 99))
 def test_pathological_gives_each_agent_its_number_of_classes(classes_per_agent, agents, seed):
     names = [f"agent {k}" for k in range(agents)]
-    held = partitions.pathological(LABELS, names, classes_per_agent, seeded(seed))
+    few = agents * classes_per_agent < 10
+    with pytest.warns(UnusedSamplesWarning) if few else nullcontext():
+        held = partitions.pathological(LABELS, names, classes_per_agent, seeded(seed))
     for indices in held.values():
         assert len(set(LABELS[indices].tolist())) == classes_per_agent
-    if agents * classes_per_agent >= 10:
+    if not few:
         assert sum(len(i) for i in held.values()) == 1000
 
 
@@ -149,8 +196,36 @@ def test_stratified_split_keeps_the_skew():
         (lambda: partitions.shards(LABELS[:5], NAMES, 2, seeded()), InputError, "5 samples"),
         (lambda: partitions.hold_out(10, 1.0, seeded()), InputError, r"1\.0"),
         (lambda: partitions.stratified_split(LABELS, (0.5, 0.6), seeded()), InputError, r"0\.6"),
+        (lambda: partitions.iid(["cat", "dog"], NAMES, seeded()), InputError, "return_inverse"),
+        (lambda: partitions.iid([], NAMES, seeded()), EmptyInputError, "no labels"),
     ],
 )
 def test_bad_input(call, error, text):
     with pytest.raises(error, match=text):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: partitions.hold_out(10, 0.01, seeded()), "is 0, which leaves none to hold out"),
+        (lambda: partitions.hold_out(10, 0.99, seeded()), "is 10, which leaves none for the rest"),
+        (
+            lambda: partitions.stratified_split([0, 1, 2], (0.6, 0.2, 0.2), seeded()),
+            r"3 samples of 3 classes, .* parts of \[3, 0, 0\] samples; give more",
+        ),
+        (lambda: partitions.iid(LABELS[:2], NAMES, seeded()), "1 of 3 agents get no sample: c;"),
+        (
+            lambda: partitions.dirichlet(LABELS, "abcdefghijkl", 0.001, seeded()),
+            "agents get no sample: .*draw again",
+        ),
+        (
+            lambda: partitions.label_shift([0, 0, 1], {n: [1] for n in NAMES}, 1.0, seeded()),
+            "2 of 3 agents get no sample: a, c;",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sheafed.errors.UnusedSamplesWarning")
+def test_nobody_goes_without_samples(call, text):
+    with pytest.raises(EmptyInputError, match=text):
         call()

@@ -1,5 +1,6 @@
 from hashlib import sha256
 
+import numpy as np
 import pytest
 import torch
 
@@ -75,3 +76,4 @@ def test_subsets_are_nested_and_stratified():
 def test_subsets_stay_as_they_are():
     """Cached latents and published figures belong to this order."""
     assert subset(torch.arange(40) % 4, 8).tolist() == [1, 27, 18, 0, 20, 29, 26, 39]
+    assert subset(np.arange(40) % 4, 8).tolist() == [1, 27, 18, 0, 20, 29, 26, 39]

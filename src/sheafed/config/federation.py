@@ -18,7 +18,7 @@ from sheafed.config.dataset import ViewedDataset, load_dataset
 from sheafed.config.experiment import Experiment
 from sheafed.datasets import partitions
 from sheafed.datasets.labelled_dataset import as_float
-from sheafed.errors import ConfigError, UnknownAgentError
+from sheafed.errors import ConfigError, EmptyInputError, UnknownAgentError
 from sheafed.methods import Method, Node
 from sheafed.methods.build_node import build_node
 from sheafed.models import AgentSpec
@@ -97,7 +97,10 @@ def build_federation(
     specs = agent_specs(experiment, classes=len(samples.classes))
     forms = agent_forms(experiment, samples, specs)
     check_agents(experiment, samples, specs, forms)
-    pilots, partition = partition_samples(experiment, samples.labels, specs)
+    try:
+        pilots, partition = partition_samples(experiment, samples.labels, specs)
+    except EmptyInputError as problem:
+        raise ConfigError(f"[data] of {samples.name}: {problem}") from problem
     splits = {
         name: _split(experiment, name, samples.labels, indices)
         for name, indices in partition.items()
@@ -161,13 +164,14 @@ def _split(experiment: Experiment, name: str, labels: Tensor, indices: Tensor) -
     """Return an agent's training, validation and test samples, as indices in the data set."""
     random = generator(experiment.seed, name, "split")
     split = experiment.data.split
-    parts = partitions.stratified_split(labels[indices], split, random) if len(indices) else []
-    if not parts or not all(map(len, parts)):
+    try:
+        parts = partitions.stratified_split(labels[indices], split, random)
+    except EmptyInputError as problem:
         raise ConfigError(
             f"agent {name!r} has {len(indices)} samples, too few for data.split = {list(split)}, "
             "which needs some for training, validation and test; give more data, fewer agents, or "
             "another data.split or data.partition"
-        )
+        ) from problem
     used = max(1, round(experiment.data.train_fraction * len(parts[0])))
     return [indices[rows] for rows in (parts[0][:used], *parts[1:])]
 

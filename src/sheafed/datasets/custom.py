@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from sheafed.datasets.labelled_dataset import LabelledDataset
+from sheafed.datasets.labels import as_numbers
 from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 
 MODES = {1: "L", 3: "RGB"}
@@ -32,7 +33,7 @@ def from_arrays(
         name: of the data set, in messages.
         classes: names of the classes; by default the numbers from 0 to the largest label.
     """
-    inputs, labels = _tensor(name, "x", x), _tensor(name, "y", y)
+    inputs, labels = as_numbers(f"{name}: x", x), as_numbers(f"{name}: y", y)
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise DtypeError(f"{name}: y must be whole numbers from 0 on, got {labels.dtype}; convert")
     if not len(labels):
@@ -68,7 +69,7 @@ def from_dataset(
         labels.append(int(pair[1]))
     if not inputs:
         raise EmptyInputError(f"{name}: no samples; give at least one")
-    tensors = [_tensor(name, f"input {k}", given) for k, given in enumerate(inputs)]
+    tensors = [as_numbers(f"{name}: input {k}", given) for k, given in enumerate(inputs)]
     _check_alike(name, [(f"input {k}", tuple(t.shape)) for k, t in enumerate(tensors)])
     classes = getattr(dataset, "classes", None) if classes is None else classes
     return from_arrays(torch.stack(tensors), labels, name=name, classes=classes)
@@ -120,16 +121,6 @@ def from_folder(
     return LabelledDataset(
         name, torch.stack(images), labels, tuple(folder.name for folder in folders)
     )
-
-
-def _tensor(name: str, what: str, given: Any) -> Tensor:
-    try:
-        return torch.as_tensor(given)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DtypeError(
-            f"{name}: {what} must be an array or tensor of numbers ({error}); names become "
-            "numbers with numpy.unique(names, return_inverse=True)"
-        ) from error
 
 
 def _samples(dataset: Dataset[Any]) -> Iterator[Any]:

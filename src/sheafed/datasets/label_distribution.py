@@ -7,6 +7,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
+from sheafed.datasets.labels import Labels, as_labels
 from sheafed.errors import EmptyInputError, InputError, ShapeError
 from sheafed.optional import require_extra
 
@@ -14,7 +15,7 @@ LABELLED_CELLS = 400  # up to so many cells the heat map also shows the numbers
 
 
 def label_counts(
-    labels: Tensor, partition: Mapping[str, Tensor], classes: int | None = None
+    labels: Labels, partition: Mapping[str, Tensor], classes: int | None = None
 ) -> Tensor:
     """Count the samples `(agents, classes)` of each class that each agent has.
 
@@ -30,6 +31,7 @@ def label_counts(
     """
     if not partition:
         raise EmptyInputError("the partition has no agents; give at least one")
+    labels = as_labels(labels)
     largest = int(labels.max()) + 1
     total = largest if classes is None else classes
     if total < largest:

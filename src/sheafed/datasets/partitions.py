@@ -1,29 +1,36 @@
 """Partitions of a labelled data set among agents: pure functions of labels and a generator.
 
 Every partition returns, for each agent, the indices of its samples: disjoint, and in random order.
+Labels are whole numbers `(n,)` in a tensor, an array or a list. `generator` is that of torch, or an
+int that seeds a new one. Indices are tensors; index an array by their `.numpy()`.
 """
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from sheafed.errors import EmptyInputError, InputError
+from sheafed import seeds
+from sheafed.datasets.labels import Labels, as_labels
+from sheafed.errors import EmptyInputError, InputError, UnusedSamplesWarning
 from sheafed.linalg.checks import check_fraction
 
 Indices = dict[str, Tensor]
+Randomness = torch.Generator | int
 
 
 def label_shift(
-    labels: Tensor,
+    labels: Labels,
     targets: Mapping[str, Collection[int]],
     shift: float,
-    generator: torch.Generator,
+    generator: Randomness,
 ) -> Indices:
     r"""Divide each class among the agents in proportion to their label distributions.
 
     $P_i(y) = s\,\mathrm{Unif}\{\mathcal C_i\} + (1-s)\,\mathrm{Unif}\{\mathcal Y\}$
-    (eq. local-distribution-shift).
+    (eq. local-distribution-shift). At s = 1 a class that nobody targets goes to no agent, of which
+    an `UnusedSamplesWarning` tells.
 
     >>> labels = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
     >>> generator = torch.Generator().manual_seed(0)
@@ -38,6 +45,7 @@ def label_shift(
         generator: of the order within each class.
     """
     check_fraction("shift", shift)
+    labels = as_labels(labels)
     classes = _classes(labels)
     for name, wanted in targets.items():
         if not wanted or set(wanted) - set(classes):
@@ -48,22 +56,22 @@ def label_shift(
         y: [shift * (y in c) / len(set(c)) + (1 - shift) / len(classes) for c in targets.values()]
         for y in classes
     }
-    return _divide(labels, list(targets), shares, generator)
+    return _divide(labels, list(targets), shares, _stream(generator, "label_shift"))
 
 
-def iid(labels: Tensor, names: Sequence[str], generator: torch.Generator) -> Indices:
+def iid(labels: Labels, names: Sequence[str], generator: Randomness) -> Indices:
     """Divide all samples evenly and at random.
 
     >>> held = iid(torch.zeros(10, dtype=torch.long), ["ada", "bo"], torch.Generator())
     >>> [len(indices) for indices in held.values()]
     [5, 5]
     """
-    order = torch.randperm(len(checked_labels(labels)), generator=generator)
-    return dict(zip(names, torch.tensor_split(order, len(_named(names))), strict=True))
+    order = torch.randperm(len(as_labels(labels)), generator=_stream(generator, "iid"))
+    return _served(dict(zip(names, torch.tensor_split(order, len(_named(names))), strict=True)))
 
 
 def dirichlet(
-    labels: Tensor, names: Sequence[str], concentration: float, generator: torch.Generator
+    labels: Labels, names: Sequence[str], concentration: float, generator: Randomness
 ) -> Indices:
     r"""Divide each class by proportions drawn from $\mathrm{Dir}(\alpha, \dots, \alpha)$.
 
@@ -76,25 +84,31 @@ def dirichlet(
     """
     if not 0 < concentration < float("inf"):
         raise InputError(f"concentration must be positive and finite, got {concentration}")
+    labels, stream = as_labels(labels), _stream(generator, "dirichlet")
     alpha = torch.full((len(_named(names)),), concentration, dtype=torch.float64)
     shares = {}
     for y in _classes(labels):
         # torch's Dirichlet takes no generator; normalised gamma variables are the same thing.
-        gamma = torch._standard_gamma(alpha, generator=generator)
+        gamma = torch._standard_gamma(alpha, generator=stream)
+        if gamma.max() <= torch.finfo(gamma.dtype).tiny:  # none of them is a double: one has all
+            gamma[torch.randint(len(gamma), (1,), generator=stream)] = 1.0
         shares[y] = (gamma / gamma.sum()).tolist()
-    return _divide(labels, list(names), shares, generator)
+    return _divide(labels, list(names), shares, stream)
 
 
 def pathological(
-    labels: Tensor, names: Sequence[str], classes_per_agent: int, generator: torch.Generator
+    labels: Labels, names: Sequence[str], classes_per_agent: int, generator: Randomness
 ) -> Indices:
     """Give every agent samples of a few classes only, dealt out in turn so that all are used.
 
+    Classes that are left over, as there are too few agents, are named by an `UnusedSamplesWarning`.
+
     >>> labels = torch.arange(100) % 10
-    >>> held = pathological(labels, ["ada", "bo"], 2, torch.Generator().manual_seed(0))
+    >>> held = pathological(labels, ["ada", "bo"], 5, torch.Generator().manual_seed(0))
     >>> [len(labels[indices].unique()) for indices in held.values()]
-    [2, 2]
+    [5, 5]
     """
+    labels, stream = as_labels(labels), _stream(generator, "pathological")
     classes = _classes(labels)
     if not 1 <= classes_per_agent <= len(classes):
         raise InputError(
@@ -108,18 +122,18 @@ def pathological(
         while len(hand) < classes_per_agent:
             fresh = [y for y in deck if y not in hand]
             if not fresh:
-                order = torch.randperm(len(classes), generator=generator)
+                order = torch.randperm(len(classes), generator=stream)
                 deck.extend(classes[k] for k in order.tolist())
                 continue
             hand.add(fresh[0])
             deck.remove(fresh[0])
         hands[name] = hand
     shares = {y: [float(y in hands[name]) for name in names] for y in classes}
-    return _divide(labels, list(names), shares, generator)
+    return _divide(labels, list(names), shares, stream)
 
 
 def shards(
-    labels: Tensor, names: Sequence[str], shards_per_agent: int, generator: torch.Generator
+    labels: Labels, names: Sequence[str], shards_per_agent: int, generator: Randomness
 ) -> Indices:
     """Sort the samples by label, cut them into equal shards, and deal those out at random.
 
@@ -127,23 +141,24 @@ def shards(
     >>> [len(indices) for indices in held.values()]
     [50, 50]
     """
+    labels, stream = as_labels(labels), _stream(generator, "shards")
     count = shards_per_agent * len(_named(names))
-    if shards_per_agent < 1 or count > len(checked_labels(labels)):
+    if shards_per_agent < 1 or count > len(labels):
         raise InputError(
             f"shards_per_agent must be at least 1 and give no more shards than the {len(labels)} "
             f"samples, got {shards_per_agent} for {len(names)} agents"
         )
-    shuffled = torch.randperm(len(labels), generator=generator)
+    shuffled = torch.randperm(len(labels), generator=stream)
     by_label = shuffled[torch.argsort(labels[shuffled], stable=True)]
     pieces = torch.tensor_split(by_label, count)
-    dealt = torch.randperm(count, generator=generator).reshape(len(names), shards_per_agent)
+    dealt = torch.randperm(count, generator=stream).reshape(len(names), shards_per_agent)
     return {
         name: torch.cat([pieces[k] for k in row])
         for name, row in zip(names, dealt.tolist(), strict=True)
     }
 
 
-def hold_out(total: int, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def hold_out(total: int, fraction: float, generator: Randomness) -> tuple[Tensor, Tensor]:
     """Draw a uniform subset, e.g. the pilots; return its indices and those of the rest, sorted.
 
     >>> pilots, rest = hold_out(10, 0.3, torch.Generator().manual_seed(0))
@@ -152,13 +167,19 @@ def hold_out(total: int, fraction: float, generator: torch.Generator) -> tuple[T
     """
     if not 0 < fraction < 1:
         raise InputError(f"fraction must lie between 0 and 1, got {fraction}")
-    order = torch.randperm(total, generator=generator)
     count = round(fraction * total)
+    if not 0 < count < total:
+        raise EmptyInputError(
+            f"a fraction of {fraction} of {total} samples is {count}, which leaves none "
+            f"{'for the rest' if count else 'to hold out'}; give a "
+            f"{'smaller' if count else 'larger'} fraction, or more samples"
+        )
+    order = torch.randperm(total, generator=_stream(generator, "hold_out"))
     return order[:count].sort().values, order[count:].sort().values
 
 
 def stratified_split(
-    labels: Tensor, fractions: Sequence[float], generator: torch.Generator
+    labels: Labels, fractions: Sequence[float], generator: Randomness
 ) -> list[Tensor]:
     """Split samples, e.g. 80/10/10, so that every part keeps the mixture of labels.
 
@@ -169,18 +190,26 @@ def stratified_split(
     """
     if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
         raise InputError(f"fractions must be positive and sum to 1, got {list(fractions)}")
-    parts = [str(k) for k in range(len(fractions))]
+    labels, stream = as_labels(labels), _stream(generator, "stratified_split")
     shares = {y: list(fractions) for y in _classes(labels)}
-    return list(_divide(labels, parts, shares, generator).values())
+    parts = _cut(labels, len(fractions), shares, stream)
+    if not all(map(len, parts)):
+        raise EmptyInputError(
+            f"{len(labels)} samples of {len(shares)} classes, split {list(fractions)} within each "
+            f"class, make parts of {[len(part) for part in parts]} samples; give more samples, or "
+            "larger fractions for the empty parts"
+        )
+    return parts
 
 
-def common_classes(labels: Tensor, partition: Indices) -> list[int]:
+def common_classes(labels: Labels, partition: Indices) -> list[int]:
     """Return the classes that all agents have samples of.
 
     >>> labels = torch.tensor([0, 1, 1, 2])
     >>> common_classes(labels, {"ada": torch.tensor([0, 1]), "bo": torch.tensor([2, 3])})
     [1]
     """
+    labels = as_labels(labels)
     held = [set(labels[indices].tolist()) for indices in partition.values()]
     return sorted(set.intersection(*held))
 
@@ -189,40 +218,66 @@ def _divide(
     labels: Tensor,
     names: Sequence[str],
     shares: Mapping[int, Sequence[float]],
-    generator: torch.Generator,
+    stream: torch.Generator,
 ) -> Indices:
+    parts = _cut(labels, len(_named(names)), shares, stream)
+    if unused := [y for y, weights in shares.items() if sum(weights) == 0]:
+        count = int(torch.isin(labels, torch.tensor(unused, device=labels.device)).sum())
+        warnings.warn(
+            f"{count} of {len(labels)} samples go to no agent: none has a share of the classes "
+            f"{unused}; give these to an agent, or leave their samples out",
+            UnusedSamplesWarning,
+            stacklevel=3,
+        )
+    return _served(dict(zip(names, parts, strict=True)))
+
+
+def _cut(
+    labels: Tensor, parts: int, shares: Mapping[int, Sequence[float]], stream: torch.Generator
+) -> list[Tensor]:
     """Cut every class, in random order, at the rounded cumulated shares."""
-    held: dict[str, list[Tensor]] = {name: [] for name in _named(names)}
+    held: list[list[Tensor]] = [[] for _ in range(parts)]
     for y, weights in shares.items():
         members = (labels == y).nonzero()[:, 0]
-        members = members[torch.randperm(len(members), generator=generator)]
+        members = members[torch.randperm(len(members), generator=stream)]
         total = sum(weights)
-        if total == 0:  # no agent has this class
+        if total == 0:  # no part has this class
             continue
         cumulated = torch.tensor(weights, dtype=torch.float64).cumsum(0) / total
         cuts = (cumulated * len(members)).round().long()[:-1].tolist()
-        for name, piece in zip(names, torch.tensor_split(members, cuts), strict=True):
-            held[name].append(piece)
-    mixed = {name: torch.cat(pieces) for name, pieces in held.items()}
-    return {n: i[torch.randperm(len(i), generator=generator)] for n, i in mixed.items()}
+        for pieces, piece in zip(held, torch.tensor_split(members, cuts), strict=True):
+            pieces.append(piece)
+    mixed = [torch.cat(pieces) for pieces in held]
+    return [i[torch.randperm(len(i), generator=stream)] for i in mixed]
+
+
+def _served(partition: Indices) -> Indices:
+    """Return the partition if every agent has samples."""
+    if starved := [name for name, indices in partition.items() if not len(indices)]:
+        raise EmptyInputError(
+            f"{len(starved)} of {len(partition)} agents get no sample: {', '.join(starved)}; give "
+            "fewer agents or more samples, divide them more evenly, or draw again"
+        )
+    return partition
 
 
 def _classes(labels: Tensor) -> list[int]:
-    return [int(y) for y in torch.unique(checked_labels(labels))]
-
-
-def checked_labels(labels: Tensor) -> Tensor:
-    if labels.ndim != 1 or labels.is_floating_point():
-        raise InputError(
-            f"labels must be whole numbers of shape (n,), got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}"
-        )
-    if not len(labels):
-        raise EmptyInputError("no labels to divide; give at least one sample")
-    return labels
+    return [int(y) for y in torch.unique(labels)]
 
 
 def _named(names: Sequence[str]) -> Sequence[str]:
     if not names or len(set(names)) != len(names):
         raise InputError(f"agents must have different names, got {list(names)}")
     return names
+
+
+def _stream(given: Randomness, purpose: str) -> torch.Generator:
+    """Return the generator, or the one of this purpose that an int seeds."""
+    if isinstance(given, torch.Generator):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InputError(
+            "generator must be a torch.Generator, or an int that seeds one, got "
+            f"{type(given).__name__}"
+        )
+    return seeds.generator(given, purpose)

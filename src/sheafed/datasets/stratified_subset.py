@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from sheafed.datasets.partitions import checked_labels
+from sheafed.datasets.labels import Labels, as_labels
 from sheafed.errors import InputError
 from sheafed.seeds import generator
 
 
-def subset(labels: Tensor, n: int) -> Tensor:
+def subset(labels: Labels, n: int) -> Tensor:
     """Return the indices `(n,)` of n samples in a fixed random order, stratified by class.
 
     Subsets are nested: those of n samples are the first n of every larger one. They depend on
@@ -24,7 +24,8 @@ def subset(labels: Tensor, n: int) -> Tensor:
     >>> torch.equal(subset(labels, 10), subset(labels, 50)[:10])
     True
     """
-    if not 1 <= n <= len(checked_labels(labels)):
+    labels = as_labels(labels)
+    if not 1 <= n <= len(labels):
         raise InputError(f"n must be from 1 to {len(labels)}, the number of samples, got {n}")
     stream = generator(0, "subset")
     places = torch.empty(len(labels), dtype=torch.float64)
