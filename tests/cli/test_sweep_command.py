@@ -14,6 +14,7 @@ def test_a_sweep_runs_what_is_missing_and_tabulates(sweep, tmp_path, in_process)
     code, printed, _ = sweep(*command)
     assert code == 0
     assert "2 runs, 0 done, 2 to go" in printed
+    assert all(f"\npenalty={value} " in printed for value in ("0", "0.1"))
     table = (tmp_path / "s" / "table.md").read_text()
     for path in (tmp_path / "s").glob("*/seed-0/summary.json"):
         summary = json.loads(path.read_text())
@@ -29,6 +30,30 @@ def test_a_mistake_shows_before_the_first_run(sweep, tmp_path):
     assert code == 2
     assert "data.shift must be at most 1, got 7" in complaint
     assert not (tmp_path / "s").exists()
+
+
+OWN_METHOD = """
+from sheafed import NonCooperative
+def make(shrinkage=0.5):
+    return NonCooperative(shrinkage=shrinkage)
+"""
+
+
+@pytest.mark.parametrize("flag", ["--vary", "--choose", "--search"])
+def test_options_of_an_own_method_are_checked_before_the_first_run(
+    flag, sweep, tmp_path, in_process, forget_modules
+):
+    (tmp_path / "my_own_method.py").write_text(OWN_METHOD)
+    forget_modules("my_own_method")
+    command = ["digits", "--out", "s", "--seeds", "0", "--allow-code", "my_own_method.py"]
+    command += ["--set", "method.name=custom", "--set", "method.factory=my_own_method:make"]
+    values = "0.1..1" if flag == "--search" else "0.1,1"
+    code, _, complaint = sweep(*command, flag, f"method.options.shrinkag={values}")
+    assert code == 2
+    assert "method.options {'shrinkag': 0.1}" in complaint
+    assert "unexpected keyword argument 'shrinkag'" in complaint
+    assert not (tmp_path / "s").exists()
+    assert in_process == []
 
 
 def test_failed_runs_are_reported(sweep, in_process):

@@ -34,6 +34,18 @@ def test_validation_chooses_and_test_data_never_do(tmp_path):
     assert row.deviation["private_accuracy"] == pytest.approx(statistics.stdev([0.5, 0.6]))
 
 
+def test_the_markdown_table_has_what_was_chosen(tmp_path):
+    chosen = [("method.penalty=0.1", 0), ("method.penalty=0.1", 1), ("method.penalty=1", 2)]
+    trials = [Trial((), (override,), seed) for override, seed in chosen]
+    for trial in trials:
+        finish(trial, tmp_path, 0.5)
+    table = tabulate(trials, tmp_path)
+    lines = as_markdown(table).splitlines()
+    assert lines[0].startswith("| variant | chosen (seeds) | private accuracy |")
+    assert lines[2].startswith("| the config | method.penalty=0.1 (2), method.penalty=1 (1) | 0.0")
+    assert len({line.count("|") for line in lines}) == 1
+
+
 def test_a_candidate_that_did_not_finish_is_not_chosen(tmp_path):
     good, bad = (Trial((), candidate, 0) for candidate in CANDIDATES)
     finish(good, tmp_path, 0.1, private_accuracy=0.4)

@@ -49,12 +49,11 @@ def sweep(
     allow_code: AllowCode = None,
 ) -> None:
     """Run what is missing of a grid of variants, candidates and seeds; write a table of results."""
-    from rich.markdown import Markdown
-
     from sheafed.sweep.bracketing import edge_notes
     from sheafed.sweep.results import as_csv, as_markdown, tabulate
     from sheafed.sweep.runner import Runner
     from sheafed.sweep.search import parse_range, search_all
+    from sheafed.sweep.terminal import as_table
     from sheafed.sweep.trials import (
         expand_variants,
         key_of,
@@ -84,7 +83,8 @@ def sweep(
         print(note)
     write_atomically(out / "table.csv", as_csv(table).encode())
     write_atomically(out / "table.md", as_markdown(table).encode())
-    Console().print(Markdown(as_markdown(table)))
+    console = Console()
+    console.print(as_table(table, console.width))
     print(f"wrote {out / 'table.csv'} and {out / 'table.md'}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,20 +147,39 @@ def as_csv(table: Sequence[Row]) -> str:
 
 
 def as_markdown(table: Sequence[Row]) -> str:
-    """Return the metrics, the misalignment and the MiB sent."""
+    """Return what was chosen, if anything was, and the figures."""
+    headings, cells = figures(table)
+    labels = [[" ".join(row.variant) or "the config"] for row in table]
+    first = ["variant"]
+    if any(candidate for row in table for candidate in row.chosen):
+        first.append("chosen (seeds)")
+        labels = [[*label, chosen_values(r.chosen)] for label, r in zip(labels, table, strict=True)]
+    rows = ([*label, *values] for label, values in zip(labels, cells, strict=True))
+    return markdown_table([*first, *headings], rows)
+
+
+def figures(table: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and cells of the metrics, the misalignment and the MiB sent."""
     metrics = _metrics(table)
     keys = (*columns(metrics)[: len(_OF_METRIC) * len(metrics) + 1], "as_in_paper")
-    return markdown_table(
-        ["variant", *(key.replace("_", " ") for key in keys), "MiB sent"],
-        (
-            [
-                " ".join(row.variant) or "the config",
-                *(with_deviation(row.mean.get(key), row.deviation.get(key)) for key in keys),
-                f"{(row.mean['bytes_sent'] or 0) / 2**20:.1f}",
-            ]
-            for row in table
-        ),
-    )
+    cells = [
+        [
+            *(with_deviation(row.mean.get(key), row.deviation.get(key)) for key in keys),
+            f"{(row.mean['bytes_sent'] or 0) / 2**20:.1f}",
+        ]
+        for row in table
+    ]
+    return [*(key.replace("_", " ") for key in keys), "MiB sent"], cells
+
+
+def chosen_values(chosen: Sequence[Overrides]) -> str:
+    """Return the candidates that were chosen, with the number of seeds of each.
+
+    >>> chosen_values([("penalty=1",), ("penalty=3",), ("penalty=1",)])
+    'penalty=1 (2), penalty=3 (1)'
+    """
+    counts = Counter(" ".join(candidate) for candidate in chosen if candidate)
+    return ", ".join(f"{candidate} ({count})" for candidate, count in counts.items()) or "-"
 
 
 def _metrics(table: Sequence[Row]) -> list[str]:

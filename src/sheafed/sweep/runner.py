@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.checkpointing.run_directory import CONFIG, LOCK
+from sheafed.config.custom_method import CustomMethod
 from sheafed.config.experiment import Experiment
 from sheafed.config.reading import read_experiment
 from sheafed.config.running import read_config
@@ -86,10 +87,17 @@ class Runner:
         """Return the experiment with these further overrides."""
         return read_experiment(self.config, (*self.overrides, *overrides))
 
+    def checked(self, overrides: Sequence[str]) -> Experiment:
+        """Return the experiment; raise if a method of your own does not take its options."""
+        experiment = self.experiment(overrides)
+        if isinstance(experiment.method, CustomMethod):
+            experiment.method.load(self.allow_code)
+        return experiment
+
     def check(self, trials: Iterable[Trial]) -> None:
         """Raise on an invalid trial, and on one whose directory has a run of another config."""
         for trial in trials:
-            experiment = self.experiment(trial.overrides)
+            experiment = self.checked(trial.overrides)
             directory = self.out / trial.directory
             if (directory / CONFIG).exists() and read_config(directory) != experiment:
                 raise ConfigError(

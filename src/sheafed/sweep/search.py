@@ -97,7 +97,7 @@ def search_all(
     }
     for variant, sought in own.items():  # report mistakes before the first run
         for ends in ([(r.key, r.low) for r in sought], [(r.key, r.high) for r in sought]):
-            runner.experiment((*variant, *(f"{key}={value!r}" for key, value in ends)))
+            runner.checked((*variant, *(f"{key}={value!r}" for key, value in ends)))
 
     def score(trial: Trial) -> float | None:
         runner.check([trial])
