@@ -14,6 +14,7 @@ import torch
 import typer
 from torch import nn
 
+import sheafed
 from sheafed.cli import app
 from sheafed.config import PRESETS, parse_experiment, read_experiment
 from sheafed.methods import Node, NodeContext, NonCooperative
@@ -291,6 +292,44 @@ def test_help_tells_what_a_node_has():
     for name in ("context", "peers", "endpoints", "pilot_latents", "neighbours", "whitening"):
         assert f"{name} (" in shown
     assert {"seed:", "secret:"} <= set(inspect.getdoc(NodeContext).split())
+
+
+def test_figures_by_agent_and_over_seeds(tmp_path, monkeypatch, capsys):
+    """The network is small, and what builds it a stand-in."""
+    monkeypatch.chdir(tmp_path)
+    pilots, names = torch.randn(64, 6), ("paris", "oslo", "turin")
+
+    def build(seed):
+        torch.manual_seed(seed)
+        return [
+            sheafed.Agent(n, nn.Linear(6, 4), nn.Linear(4, 3), data=data()) for n in names
+        ], pilots
+
+    given = {"build": build, "edges": [("paris", "oslo"), ("oslo", "turin")]}
+    given |= {"method": sheafed.NonCooperative()}
+    page = snippets(DOCS / "how-to" / "use-a-trained-network.md", "python")
+    seeds, by_pair, tables = (
+        next(code for code in page if word in code)
+        for word in ("stdev", "communication_of", "of_pair")
+    )
+    exec(seeds.replace("epochs=20", "epochs=1"), given)
+    exec(by_pair + tables, given)
+    assert "over 3 seeds" in capsys.readouterr().out
+    evaluation = given["evaluation"]
+    assert {(row["sender"], row["receiver"]) for row in given["pairs"]} == set(
+        evaluation.communication
+    )
+    heard = [evaluation.communication[sender, "oslo"] for sender in ("paris", "turin")]
+    assert evaluation.communication_of("oslo") == pytest.approx(sum(heard) / 2)
+    assert [row["agent"] for row in given["agents_table"]] == sorted(names)
+    assert {row["epoch"] for row in given["over_epochs"]} == {1}
+
+
+def test_a_metric_of_scikit_learn():
+    page = snippets(DOCS / "how-to" / "your-own-task-and-metric.md", "python")
+    exec(next(code for code in page if "balanced_accuracy" in code), given := {})
+    scores = torch.eye(3)[[0, 0, 1, 1, 2]]  # of class 0 two of three are found, of the others all
+    assert given["balanced"](scores, torch.tensor([0, 0, 0, 1, 2])) == pytest.approx(8 / 9)
 
 
 def test_notation_names_exist():

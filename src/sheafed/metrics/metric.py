@@ -31,8 +31,9 @@ class Metric:
     Args:
         name: of letters, digits and underscores. Records have `private_<name>`,
             `communication_<name>` and `oracle_<name>`.
-        function: from the outputs of a head `(n, ...)` and the targets `(n, ...)` to a number, or
-            an object with `update`, `compute` and `reset`, as those of torchmetrics. It sees
+        function: from the outputs of a head `(n, ...)` and the targets `(n, ...)`, in this order,
+            which is the opposite of scikit-learn's (y_true, y_pred), to a number, or an object
+            with `update`, `compute` and `reset`, as those of torchmetrics. It sees
             outputs `(n, 1)` as `(n,)` where floating-point targets have that shape, and the
             reverse. A result that is None or not finite counts as absent.
         greater_is_better: False for an error.

@@ -52,7 +52,18 @@ class Schedule:
 
 @dataclass(repr=False)
 class RunHistory:
-    """What a training has produced so far; free of models and data."""
+    """What a training has produced so far; free of models and data.
+
+    - `records`: a dict per evaluation: `epoch`, `round`, the averages over agents, e.g.
+      `private_accuracy`, `communication_accuracy`, `validation_score`, the logged losses, and under
+      `agents` the values of each. They are the lines of `metrics.jsonl`.
+    - `last`: the latest record, None before the first evaluation; `best`: that of the best
+      validation score.
+    - `evaluation`: the latest test values in detail, `evaluation.private[name]` and
+      `evaluation.communication[sender, receiver]`; None for a network that was loaded.
+    - `stopped`: whether a callback, as `EarlyStopping`, has ended the training before its last
+      epoch; `Network.train` goes on all the same.
+    """
 
     seed: int
     schedule: Schedule
