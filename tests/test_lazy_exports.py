@@ -42,5 +42,30 @@ def test_a_package_loads_nothing_until_it_is_used() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'sheafed' has no attribute 'Agents'"):
         _ = sheafed.Agents  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'agent'$"):
+        _ = sheafed.agent  # type: ignore[attr-defined]
     with pytest.raises(ImportError, match="cannot import name 'Agents'"):
         from sheafed import Agents  # type: ignore[attr-defined] # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "home"),
+    [
+        ("sheafed", "FedProto", "sheafed.methods"),
+        ("sheafed", "EarlyStopping", "sheafed.training"),
+        ("sheafed", "ring", "sheafed.graphs"),
+        ("sheafed.datasets", "Consensus", "sheafed and in sheafed.methods"),
+    ],
+)
+def test_a_name_of_another_package_is_found_without_loading_any(module, name, home):
+    code = (
+        f"import sys, {module}\n"
+        f"try: {module}.{name}\n"
+        "except AttributeError as error: print(error)\n"
+        "print('torch' in sys.modules)"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
+    assert printed == [
+        f"module '{module}' has no attribute '{name}'; {name} is in {home}",
+        "False",
+    ]

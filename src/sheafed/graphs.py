@@ -25,6 +25,22 @@ from sheafed.errors import (
 from sheafed.linalg.checks import check_fraction
 from sheafed.seeds import derive
 
+__all__ = [
+    "Edge",
+    "check_graph",
+    "class_overlap",
+    "complete",
+    "erdos_renyi",
+    "from_edges",
+    "incoming",
+    "line",
+    "orient",
+    "orient_pair",
+    "outgoing",
+    "ring",
+    "star",
+]
+
 Names = TypeVar("Names", bound=Collection[str])
 
 

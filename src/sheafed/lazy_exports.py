@@ -33,12 +33,40 @@ def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], li
             return value
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        hint = _elsewhere(name, package)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def names() -> list[str]:
         return sorted({*vars(module), *vars(module).get("__all__", ())})
 
     return load, names
+
+
+def _elsewhere(name: str, package: str) -> str:
+    """Return where the root package or one below it has a name in `__all__`; import nothing."""
+    if name.startswith("_"):
+        return ""
+    from pkgutil import iter_modules  # here, as only an error needs it
+
+    root = sys.modules[package.partition(".")[0]]
+    below = (f"{root.__name__}.{module.name}" for module in iter_modules(root.__path__))
+    homes = [home for home in (root.__name__, *below) if name in _listed_names(home, name)]
+    return f"; {name} is in {' and in '.join(homes)}" if homes else ""
+
+
+def _listed_names(module: str, wanted: str) -> set[object]:
+    """Return the strings of the `__all__` of a module, if its source has the wanted one at all."""
+    spec = find_spec(module)
+    source = spec.loader.get_source(module) if spec else ""  # type: ignore[union-attr]
+    if not source or f'"{wanted}"' not in source:
+        return set()
+    return {
+        part.value
+        for statement in ast.parse(source).body
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
+        for part in ast.walk(statement.value)
+        if isinstance(part, ast.Constant)
+    }
 
 
 def _deferred_imports(source: str) -> dict[str, str]:
