@@ -69,11 +69,6 @@ class Network:
         return {name: node.agent for name, node in self.nodes.items()}
 
     @property
-    def placement(self) -> dict[str, int]:
-        """The rank of every agent."""
-        return {name: known.rank for name, known in self.metadata.items()}
-
-    @property
     def sheaf(self) -> NetworkSheaf:
         """The network sheaf with the maps that the agents hold now.
 
@@ -218,7 +213,7 @@ class Network:
 
     def new_transport(self) -> Transport:
         """Return a transport between the agents, with a ledger of its own."""
-        return self.group.transport(self.placement, self.graph)
+        return self.group.transport(self._placement, self.graph)
 
     def train(
         self,
@@ -325,6 +320,11 @@ class Network:
 
     def _repr_html_(self) -> str:
         return network_as_html(self)
+
+    @property
+    def _placement(self) -> dict[str, int]:
+        """The rank of every agent."""
+        return {name: known.rank for name, known in self.metadata.items()}
 
     @property
     def _last_round(self) -> int:
