@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from sheafed.errors import SingularCovarianceError
-from sheafed.methods import NonCooperative
+from sheafed.errors import SingularCovarianceError, UndeterminedMapWarning
+from sheafed.methods import (
+    ConsensusDistillation,
+    FedMuscle,
+    FedProto,
+    Method,
+    NonCooperative,
+    SheafFMTL,
+)
 from sheafed.methods.post_hoc_node import least_shrinkage
 from sheafed.training import Network, train
 from sheafed.training.post_hoc_maps import SHRINKAGES
-from tests.helpers.federations import EDGES, agents, pilots, start
+from tests.helpers.federations import EDGES, agents, pilots, samples, simple_agent, start
 
 
 def alone(whitening: str, out: Path | None = None, shrinkage: float | str = 0.1) -> Network:
@@ -57,6 +64,48 @@ def test_the_least_shrinkage_is_none_where_the_covariance_is_regular() -> None:
         assert found == pytest.approx(max(1e-6, 10 ** np.ceil(np.log10(needed))))
     with pytest.raises(SingularCovarianceError, match="no variance in any direction"):
         least_shrinkage(torch.zeros(4, 4))
+
+
+FEW = [
+    NonCooperative(),
+    NonCooperative(privacy="strict"),
+    ConsensusDistillation(),
+    SheafFMTL(),
+    FedProto(),
+    FedMuscle(pilots_per_round=2),
+]
+
+
+@pytest.mark.parametrize("method", FEW)
+def test_too_few_pilots_are_warned_of_once(method: Method) -> None:
+    def go(count: int) -> None:
+        team = [simple_agent(name, 4, seed=k) for k, name in enumerate(("ada", "bob", "cyd"))]
+        train(team, EDGES, method, samples(count, 77)[0], epochs=2)
+
+    with pytest.warns(UndeterminedMapWarning) as caught:
+        go(3)
+    assert sorted(str(w.message).partition(";")[0] for w in caught) == [
+        f"edge {tail} -> {head}: 3 pilots leave the map undetermined on a subspace of dimension "
+        "2 of 4"
+        for tail, head in (("bob", "ada"), ("cyd", "bob"))
+    ]
+    go(5)  # any warning would be an error
+
+
+@pytest.mark.parametrize(("whitening", "enough"), [("pilots", 4), ("private", 3)])
+def test_the_warning_tells_the_truth_about_the_rank(whitening: str, enough: int) -> None:
+    """Whitening by the pilots centres them: then as many as dimensions are one too few."""
+
+    def rank(count: int) -> int:
+        inputs = samples(count, 77)[0]
+        method = NonCooperative(whitening=whitening)
+        run = train(agents()[1:], [("bob", "cyd")], method, inputs, epochs=1)
+        own = [run.nodes[name].white_pilots().double() for name in ("bob", "cyd")]
+        return int(torch.linalg.matrix_rank(own[0].mT @ own[1], rtol=1e-5))
+
+    with pytest.warns(UndeterminedMapWarning, match=f"cyd -> bob: {enough - 1} pilots .* 1 of 3"):
+        assert rank(enough - 1) == 2
+    assert rank(enough) == 3  # any warning would be an error
 
 
 def test_measuring_both_sends_nothing_and_leaves_the_chosen_maps() -> None:

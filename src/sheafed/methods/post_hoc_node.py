@@ -20,6 +20,7 @@ from sheafed.methods.latent_codec import LatentCodec, Quantisation
 from sheafed.methods.node import ALIGNMENT, FROM_HEAD, FROM_TAIL, NodeContext, latent_dtype
 from sheafed.methods.reading_head import ReadingHead
 from sheafed.methods.shared_solver import solve
+from sheafed.methods.undetermined_maps import warn_if_rank_is_low
 from sheafed.options import Fraction, options
 from sheafed.seeds import secret_stream
 from sheafed.transport.message import Message, TensorSpec
@@ -87,7 +88,8 @@ class PostHocNode(DynamicNode):
         self._answered: dict[str, Message] = {}
 
     def prepare_edge(self, neighbour: str) -> None:
-        is_head = self.edge(neighbour).head == self.name
+        edge = self.edge(neighbour)
+        is_head = edge.head == self.name
         sizes = (self.agent.dimension, self.peers[neighbour]["dimension"])
         if self.privacy == "strict":
             secret = secret_stream(self.context.secret, self.name, "map", neighbour)
@@ -98,6 +100,11 @@ class PostHocNode(DynamicNode):
             endpoint = plain_endpoint(*sizes, is_head=is_head, solver=solve)
         endpoint.map = endpoint.map.to(self.agent.device, latent_dtype(self.agent))
         self.endpoints[neighbour] = endpoint
+        if is_head:  # once per edge
+            total = self.context.pilots.total
+            # Whitening by the pilots centres them, which costs them one direction.
+            rank = total - (self.source == "pilots")
+            warn_if_rank_is_low(edge, total, rank, min(sizes), "use more pilots")
 
     def fit_whitening(self) -> None:
         with torch.no_grad():

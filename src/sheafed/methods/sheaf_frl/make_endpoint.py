@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
 
-from sheafed.errors import UndeterminedMapWarning
 from sheafed.graphs import Edge
 from sheafed.methods.endpoints import (
     EdgeEndpoint,
@@ -19,6 +17,7 @@ from sheafed.methods.node import NodeContext, latent_dtype
 from sheafed.methods.shared_solver import SharedSolver, solve
 from sheafed.methods.sheaf_frl.compressed_endpoints import compressed_endpoint
 from sheafed.methods.sheaf_frl.map_policy import IdentityMaps
+from sheafed.methods.undetermined_maps import warn_if_rank_is_low
 from sheafed.methods.whitening import NoWhitening
 from sheafed.pilots.policies import PilotPolicy
 from sheafed.seeds import secret_stream
@@ -71,15 +70,9 @@ def warn_if_undetermined(
     available = policy.count if per_round else total
     # Whitening centres a round's pilots, which costs them one direction.
     rank = available - (per_round and not isinstance(method.whitening, NoWhitening))
-    if rank < needed:
-        remedy = (
-            "fit maps from the running cross-covariance or from all pilots"
-            if per_round
-            else "use more pilots"
-        )
-        warnings.warn(
-            f"edge {edge.tail} -> {edge.head}: {available} pilots leave the map undetermined on a "
-            f"subspace of dimension {needed - rank} of {needed}; {remedy}",
-            UndeterminedMapWarning,
-            stacklevel=3,
-        )
+    remedy = (
+        "fit maps from the running cross-covariance or from all pilots"
+        if per_round
+        else "use more pilots"
+    )
+    warn_if_rank_is_low(edge, available, rank, needed, remedy)
