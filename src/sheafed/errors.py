@@ -213,7 +213,7 @@ class MissingPilotsWarning(SheafedWarning):
 
 
 class UncheckedEncoderWarning(SheafedWarning):
-    """Nothing tells whether an encoder is the one that a network was trained with."""
+    """Nothing tells whether an encoder, or a head, is the one that a network was trained with."""
 
 
 class UndeterminedMapWarning(SheafedWarning):

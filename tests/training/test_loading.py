@@ -32,10 +32,12 @@ from sheafed.methods.method_table import method_from_table, method_table
 from sheafed.models.adapters import ScikitEncoder
 from sheafed.pilots import UniformPilots
 from sheafed.training import Network, train
+from sheafed.training.encoder_check import layers_of
 from tests.helpers import federations, warm_processes
 from tests.helpers.federations import (
     CLASSES,
     EDGES,
+    FEATURES,
     METHODS,
     agents,
     normal_latents,
@@ -152,7 +154,7 @@ def test_what_needs_pilots_says_so(run: Path) -> None:
     ):
         with pytest.raises(InputError, match="24 pilots of this network were not given; give pil"):
             use()
-    with pytest.raises(InputError, match=r"were loaded without them.*give a path"):
+    with pytest.raises(InputError, match=r"without its pilots.*give pilots= to sheafed.load, or a"):
         loaded.send(normal_latents(5), "ada", "cyd")
 
 
@@ -223,6 +225,40 @@ def test_an_encoder_that_was_fitted_again(tmp_path: Path) -> None:
         sheafed.load(tmp_path, team(2), pilots=pilots())
     with pytest.warns(UncheckedEncoderWarning, match="agent 'a' has no weights.*pilots= to"):
         sheafed.load(tmp_path, team(2))
+
+
+def test_other_layers_are_warned_of(tmp_path: Path) -> None:
+    """Weights do not tell one activation from another."""
+
+    def team(kind: type[nn.Module], reading: type[nn.Module] = nn.ReLU) -> list[Agent]:
+        encoder = nn.Sequential(nn.Linear(FEATURES, 4), kind(), nn.Linear(4, 3))
+        head = nn.Sequential(nn.Linear(3, 4), reading(), nn.Linear(4, CLASSES))
+        ada = Agent("a", encoder, head, data=samples(20, 3), batch_size=5)
+        return [ada, simple_agent("b", 3)]
+
+    train(team(nn.ReLU), [("a", "b")], NonCooperative(), pilots(), epochs=1, out=tmp_path)
+    sheafed.load(tmp_path, team(nn.ReLU))  # any warning would be an error
+    sheafed.load(tmp_path, team(nn.ReLU), pilots=pilots())
+    encoder = r"encoder of agent 'a' has other layers.*ReLU\(\) in the run, .*Sigmoid.*pilots="
+    with pytest.warns(UncheckedEncoderWarning, match=encoder):
+        sheafed.load(tmp_path, team(nn.Sigmoid))
+    for given in (None, pilots()):  # which say nothing of heads
+        with pytest.warns(UncheckedEncoderWarning, match=r"head of agent 'a'.*ReLU.*Tanh"):
+            sheafed.load(tmp_path, team(nn.ReLU, nn.Tanh), pilots=given)
+    state = load_checkpoint(tmp_path / LAST)
+    for saved in state["agents"].values():
+        del saved["layers"]  # as in files of earlier versions
+    save_checkpoint(tmp_path / LAST, state)
+    sheafed.load(tmp_path, team(nn.Sigmoid))
+
+
+def test_layers_are_printed_without_addresses() -> None:
+    class Applies(nn.Linear):
+        def extra_repr(self) -> str:
+            return repr(lambda x: x)
+
+    one, other = (simple_agent("a", head=Applies(3, CLASSES)) for _ in range(2))
+    assert layers_of(one) == layers_of(other)
 
 
 def test_missing_files(run: Path, tmp_path: Path) -> None:

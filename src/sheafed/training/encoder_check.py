@@ -1,15 +1,18 @@
 """Whether an encoder is the one of a run: its latents of a few pilots tell, its weights may not.
 
 A transformer of scikit-learn has no weights, and an encoder may compute more than its weights say.
+Where there are no pilots, and for heads, what torch prints of a module tells which layers it has.
 """
 
 from __future__ import annotations
 
+import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import NetworkMismatchError
@@ -54,3 +57,23 @@ def check_encoder(path: Path, node: Node, was: Tensor | None) -> None:
             f"differ by {error:.0%}; what its encoder computes beside its weights has changed, "
             "e.g. a transformer of scikit-learn was fitted again: give the one of the run"
         )
+
+
+def layers_of(agent: Agent) -> dict[str, str | None]:
+    """Return what torch prints of an agent's encoder and head."""
+    return {"encoder": _printed(agent.encoder), "head": _printed(agent.head)}
+
+
+def changed_layers(agent: Agent, part: str, was: str | None) -> str | None:
+    """Return in what the encoder or the head of an agent is printed otherwise than it was."""
+    now = layers_of(agent)[part]
+    if was is None or now is None or was == now:
+        return None
+    lines = zip_longest(was.splitlines(), now.splitlines(), fillvalue="nothing")
+    before, after = next((a.strip(), b.strip()) for a, b in lines if a != b)
+    return f"{before} in the run, {after} now"
+
+
+def _printed(module: nn.Module | None) -> str | None:
+    """Return a module's `repr` without the addresses that Python shows of functions in it."""
+    return None if module is None else re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(module))

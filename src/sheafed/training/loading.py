@@ -19,7 +19,7 @@ from sheafed.methods.node import Method, Node
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.arguments import agents_by_name
-from sheafed.training.encoder_check import check_encoder
+from sheafed.training.encoder_check import changed_layers, check_encoder
 from sheafed.training.history import RunHistory, Schedule
 from sheafed.training.live_network import Network
 from sheafed.training.metadata import agent_metadata
@@ -167,18 +167,32 @@ class NetworkFile:
         return None
 
     def check_encoder(self, node: Node) -> None:
-        """Raise if an encoder gives other latents of the pilots than it did in the run."""
-        agent, pilots = node.agent, node.context.pilots
-        if isinstance(pilots, AbsentPilots):
-            if not agent.encoder.state_dict():
-                warnings.warn(
-                    f"the encoder of agent {agent.name!r} has no weights in {self.path}: nothing "
-                    "tells whether it is the one of the run; give pilots= to check it",
-                    UncheckedEncoderWarning,
-                    stacklevel=4,
-                )
+        """Raise if an encoder gives other latents of the pilots than it did in the run.
+
+        Without pilots, and of heads, layers that the run did not have are warned of.
+        """
+        agent, saved = node.agent, self.state["agents"][node.name]
+        layers = saved.get("layers", {})  # files of earlier versions have none
+        head = changed_layers(agent, "head", layers.get("head"))
+        if head is not None:
+            self._warn(
+                f"the head of agent {agent.name!r} has other layers than in {self.path}: {head}; "
+                "build it as it was in the run"
+            )
+        if not isinstance(node.context.pilots, AbsentPilots):
+            check_encoder(self.path, node, saved["latents"])
             return
-        check_encoder(self.path, node, self.state["agents"][agent.name]["latents"])
+        encoder = changed_layers(agent, "encoder", layers.get("encoder"))
+        if not agent.encoder.state_dict():
+            self._warn(
+                f"the encoder of agent {agent.name!r} has no weights in {self.path}: nothing "
+                "tells whether it is the one of the run; give pilots= to check it"
+            )
+        elif encoder is not None:
+            self._warn(
+                f"the encoder of agent {agent.name!r} has other layers than in {self.path}: "
+                f"{encoder}; build it as it was in the run, or give pilots= to check it"
+            )
 
     def network(self, nodes: dict[str, Node], method: Method, pilots: PilotSet) -> Network:
         rounds, length = self.state["rounds"], self.identity["rounds per epoch"]
@@ -205,6 +219,9 @@ class NetworkFile:
             SingleProcess(),
             difference=next(filter(None, differences), None),
         )
+
+    def _warn(self, message: str) -> None:
+        warnings.warn(message, UncheckedEncoderWarning, stacklevel=5)
 
     def _compare(self, what: str, value: Any) -> None:
         if self.identity[what] != value:

@@ -18,6 +18,7 @@ from sheafed.evaluation.peer_evaluator import evaluation_pilots
 from sheafed.graphs import Edge
 from sheafed.linalg.procrustes import misalignment, procrustes
 from sheafed.methods.node import Node, latent_dtype
+from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.sheaf.holonomy import Holonomy, compose
 from sheafed.sheaf.latent_link import LatentLink
 from sheafed.sheaf.routing import check_agents, check_path, lowest_loss_path
@@ -66,11 +67,16 @@ def mismatches(nodes: Mapping[str, Node]) -> dict[Edge, float]:
     This is the misalignment in the space of the tail $j$, where both ends contribute: the tail's
     own latents, and what it reads of the head's. It is 1 if all latents are zero.
     """
+    if any(isinstance(node.context.pilots, AbsentPilots) for node in nodes.values()):
+        raise InputError(
+            "this network was loaded without its pilots, by which a path of several hops is "
+            "chosen; give pilots= to sheafed.load, or a path"
+        )
     hidden = sorted(name for name, node in nodes.items() if not node.shows_pilots)
     if hidden:
         raise InputError(
-            f"agents {hidden} add noise to their pilots, or were loaded without them; the loss of "
-            "a hop cannot be measured: give a path"
+            f"agents {hidden} add noise to their pilots; the loss of a hop cannot be measured: "
+            "give a path"
         )
     white = {
         name: node.white_pilots(evaluation_pilots(node.context.pilots.total))

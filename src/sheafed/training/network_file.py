@@ -2,7 +2,8 @@
 
 It holds what a checkpoint holds, so that the network can be used and trained on: weights,
 optimisers, whitening, maps, graph, method and records. Beside them it has what tells whether it is
-loaded into the agents that it was written of: their class names, and their latents of some pilots.
+loaded into the agents that it was written of: their class names, what torch prints of their
+modules, and their latents of some pilots.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sheafed.checkpointing.run_directory import BEST, LAST, SUMMARY
 from sheafed.errors import CheckpointError
 from sheafed.methods.method_table import method_table
 from sheafed.methods.node import Node
-from sheafed.training.encoder_check import check_latents
+from sheafed.training.encoder_check import check_latents, layers_of
 from sheafed.training.membership_checks import is_homogeneous
 from sheafed.training.run_checkpoint import agent_file, identity
 from sheafed.training.summary import summarise
@@ -96,6 +97,7 @@ def _agent_state(node: Node) -> dict[str, Any]:
         "node": node.state(),
         "classes": None if agent.classes is None else list(agent.classes),
         "latents": check_latents(agent, node.context.pilots),
+        "layers": layers_of(agent),
     }
 
 
