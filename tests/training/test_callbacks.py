@@ -99,8 +99,8 @@ def test_the_end_comes_also_after_an_error(fail: str) -> None:
 
 def test_the_end_comes_also_after_an_error_of_the_training() -> None:
     inputs, targets = samples(20, 0)
-    inputs[2:] = float("inf")  # the first two are what the latent size is found by
     diary, agent = Diary(), simple_agent("a", data=(inputs, targets), batch_size=20)
+    inputs[2:] = float("inf")  # after they were checked
     with pytest.raises(ValueError, match="agent 'a', round 0"):
         train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[diary])
     assert [diary.entries[0], diary.entries[-1]] == [("start", 0), ("end", 0)]
@@ -206,6 +206,20 @@ def test_early_stopping_without_validation_data() -> None:
     agent = simple_agent("a", data=samples(20, 0))
     with pytest.raises(InputError, match=r"by 'validation_score'.*give the agents validation data"):
         train([agent], [], NonCooperative(), pilots(), epochs=1, callbacks=[EarlyStopping()])
+
+
+@pytest.mark.parametrize("key", ["validation_acc", "comunication_accuracy"])
+def test_early_stopping_by_a_misspelt_metric_writes_no_run(key: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"by '{key}': the records hold .*'validation_score'"):
+        start("alone", tmp_path, epochs=4, callbacks=[EarlyStopping(key)])
+    assert start("alone", tmp_path, epochs=1, callbacks=[EarlyStopping()]).history.epoch == 1
+
+
+@pytest.mark.parametrize("key", ["validation_loss", "loss", "payload_bytes", "round"])
+def test_early_stopping_by_what_else_the_records_hold(key: str) -> None:
+    stopping = EarlyStopping(key, smaller_is_better=True)
+    run = start("alone", epochs=1)
+    stopping.on_round(run, {"loss": 1.0, "validation_loss": 2.0})
 
 
 @pytest.mark.parametrize("patience", [0, -2])

@@ -52,6 +52,17 @@ def measure(
     return record
 
 
+def measured_keys(network: Network) -> set[str]:
+    """Return the keys that records have of the agents' metrics, whatever a method logs."""
+    metrics = {name: known.metric for name, known in network.metadata.items()}
+    found = set(Evaluation(metrics=metrics).summary())
+    if all(known.has_validation for known in network.metadata.values()):
+        kinds = ("private", "communication")
+        found |= {f"validation_{kind}_{metric}" for kind in kinds for metric in metrics.values()}
+        found.add("validation_score")
+    return found
+
+
 def summarise(network: Network) -> Record:
     """Return the figures of a run, the latest evaluation in detail."""
     history, graph = network.history, network.graph

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn
 
 from sheafed.errors import InputError
 from sheafed.training.callbacks.callback import Callback
 from sheafed.training.history import Record
 from sheafed.training.scores import metric_signs
+from sheafed.training.summary import measured_keys
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
+
+MEASURED = ("validation_", "private_", "communication_", "oracle_")
+"""How keys begin that are of the agents' metrics."""
 
 
 class EarlyStopping(Callback):
@@ -36,14 +42,30 @@ class EarlyStopping(Callback):
             raise InputError(f"patience must be at least 1, got {patience}")
         self.metric, self.patience, self.margin = metric, patience, margin
         self.smaller_is_better = smaller_is_better
+        self._checked = False
+
+    def on_start(self, network: Network) -> None:
+        self._checked = False
+
+    def on_round(self, network: Network, log: Mapping[str, float]) -> None:
+        """Find a misspelt key in the first round, before anything is written.
+
+        Other keys may be a method's, which need not log them in every round.
+        """
+        if self._checked:
+            return
+        self._checked = True
+        known = {*measured_keys(network), *log}
+        misspelt = self.metric.startswith(MEASURED) or get_close_matches(
+            self.metric, known, cutoff=0.9
+        )
+        if self.metric not in known and misspelt:
+            self._refuse(known)
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
         """Judge by the whole history, so that an interrupted run decides alike."""
         if record.get(self.metric) is None:
-            raise InputError(
-                f"cannot stop early by {self.metric!r}: the records hold {sorted(record)}; choose "
-                "one of them, or give the agents validation data"
-            )
+            self._refuse(record)
         sign = self._sign(network)
         values = [sign * r[self.metric] for r in network.history.records]
         best, since = float("-inf"), 0
@@ -53,6 +75,12 @@ class EarlyStopping(Callback):
             else:
                 since += 1
         return since >= self.patience
+
+    def _refuse(self, known: Iterable[str]) -> NoReturn:
+        raise InputError(
+            f"cannot stop early by {self.metric!r}: the records hold {sorted(known)}; choose "
+            "one of them, or give the agents validation data"
+        )
 
     def _sign(self, network: Network) -> int:
         if self.smaller_is_better is not None:
