@@ -13,6 +13,9 @@ from sheafed.errors import DtypeError, EmptyInputError, InputError, ShapeError
 TensorTree = Any
 """A tensor, or a mapping, tuple or list of tensor trees."""
 
+CHECKED_AT_ONCE = 4096
+"""Rows that are searched for NaN at once."""
+
 
 class Digest(Protocol):
     """What `hashlib` makes."""
@@ -156,6 +159,26 @@ def count_non_finite(tree: TensorTree) -> tuple[int, int]:
     return bad, sum(tensor.numel() for tensor in listed)
 
 
+def first_non_finite(tree: TensorTree) -> int | None:
+    """Return the first row of a tree that holds NaN or infinity, if one does.
+
+    >>> first_non_finite({"x": torch.tensor([1.0, float("nan")]), "tokens": torch.tensor([3, 4])})
+    1
+    """
+    rows = [_first_non_finite(tensor) for _, tensor in tensors(tree)]
+    return min((row for row in rows if row is not None), default=None)
+
+
+def _first_non_finite(tensor: Tensor) -> int | None:
+    if not tensor.is_floating_point():
+        return None
+    for start in range(0, len(tensor), CHECKED_AT_ONCE):  # all at once would take memory
+        good = torch.isfinite(tensor[start : start + CHECKED_AT_ONCE])
+        if not bool(good.all()):
+            return start + int((~good).nonzero()[0, 0])  # row by row, so the first one's
+    return None
+
+
 def structure(tree: TensorTree) -> str:
     """Return the parts of a tree in words, without their types and sizes.
 
@@ -167,15 +190,24 @@ def structure(tree: TensorTree) -> str:
     return f"{len(tree)} tensors" if isinstance(tree, tuple | list) else "one tensor"
 
 
-def describe(tree: TensorTree) -> str:
+def describe(tree: TensorTree, rows: int | None = None) -> str:
     """Return the types and shapes of a tree's tensors in words.
 
     >>> describe(torch.zeros(2, 3))
     'torch.float32 of shape (2, 3)'
-    >>> describe({"tokens": torch.zeros(2, 7, dtype=torch.int64), "x": torch.zeros(2)})
-    "['tokens'] torch.int64 of shape (2, 7), ['x'] torch.float32 of shape (2,)"
+    >>> describe({"tokens": torch.zeros(2, 7, dtype=torch.int64), "x": torch.zeros(2)}, rows=9)
+    "['tokens'] torch.int64 of shape (9, 7), ['x'] torch.float32 of shape (9,)"
+
+    Args:
+        tree: the tensors.
+        rows: how many they have, if the tree holds a few of them only.
     """
     return ", ".join(
-        f"{path} {tensor.dtype} of shape {tuple(tensor.shape)}".strip()
+        f"{path} {tensor.dtype} of shape {_shape(tensor, rows)}".strip()
         for path, tensor in tensors(tree)
     )
+
+
+def _shape(tensor: Tensor, rows: int | None) -> tuple[int, ...]:
+    shape = tuple(tensor.shape)
+    return shape if rows is None or not shape else (rows, *shape[1:])

@@ -375,7 +375,9 @@ def test_nan_in_a_training_batch_names_agent_and_round() -> None:
 def test_nan_in_the_first_samples_is_found_by_the_probe() -> None:
     inputs, targets = samples(1, 64)
     inputs[0] = float("nan")
-    with pytest.raises(NonFiniteError, match=r"agent 'b': .* its own training data"):
+    with pytest.raises(
+        NonFiniteError, match=r"agent 'b': .* its own training inputs.* first in row 0"
+    ):
         agent("b", 5, data=(inputs, targets))
 
 

@@ -12,7 +12,15 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.errors import ExportError, InputError, MissingDependencyError, OutputError
+from sheafed.errors import (
+    DtypeError,
+    ExportError,
+    InputError,
+    LatentSizeError,
+    MissingDependencyError,
+    OutputError,
+    UnknownAgentError,
+)
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative, SheafFRL
 from sheafed.models.adapters import ScikitEncoder
@@ -202,12 +210,45 @@ def test_unknown_splits(network: Network, split: Any) -> None:
 
 def test_inputs_that_do_not_fit_an_encoder(network: Network) -> None:
     inputs, targets = samples(4, 321)
-    takes = r"and takes inputs like those it was given first, torch.float32 of shape \(2, 6\)"
+    takes = r"and takes inputs like its training inputs, torch.float32 of shape \(\d\d, 6\)"
     with pytest.raises(InputError, match=rf"agent 'ada': its encoder fails on .*\(4, 5\).*{takes}"):
         network.encode(inputs[:, :5], "ada")
     given = ({"x": inputs, "mask": inputs}, targets)
     with pytest.raises(InputError, match=rf"agent 'bob': its encoder fails on .*mask.*{takes}"):
         network.evaluate(data={"bob": given})
+    with pytest.raises(LatentSizeError, match=r"'cyd'.*a dimension is missing.* as x\[None\]"):
+        network.encode(inputs[0], "cyd")
+
+
+def test_other_data_that_nothing_can_be_measured_on(network: Network) -> None:
+    inputs, targets = samples(8, 321)
+    with pytest.raises(UnknownAgentError, match=r"data of \['paris'\], none of which.*'ada'"):
+        network.evaluate(data={"paris": (inputs, targets)})
+    for data in (inputs, {"bob": inputs}):
+        with pytest.raises(InputError, match=r"agent '.*': .* no labels; give \(inputs, labels\)"):
+            network.evaluate(data=data)
+    with pytest.raises(InputError, match=r"agent 'ada': labels must lie in 0 to 2"):
+        network.evaluate(data=(inputs, targets + CLASSES))
+    with pytest.raises(DtypeError, match=r"'accuracy' is of classes"):
+        network.evaluate(data=(inputs, targets + 0.5))
+    columns = network.evaluate(data={"bob": {"input": inputs, "labels": targets}})
+    assert columns.private.keys() == {"bob"}
+
+
+def test_arguments_in_another_order(network: Network) -> None:
+    inputs, targets = samples(500, 321)
+    latents = network.encode(inputs, "ada")
+    for use in (
+        lambda: network.encode("ada", inputs),
+        lambda: network.classify("ada", latents, "bob"),
+        lambda: network.send("ada", "bob", latents.numpy()),
+    ):
+        with pytest.raises(UnknownAgentError, match=r"given by its name, got (Tensor|ndarray)"):
+            use()
+    for split in (inputs, inputs.numpy(), (inputs, targets)):
+        with pytest.raises(InputError, match=r"to evaluate on other data give them as") as caught:
+            network.evaluate(split)
+        assert len(str(caught.value)) < 300
 
 
 def test_other_data(network: Network) -> None:

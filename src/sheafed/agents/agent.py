@@ -16,11 +16,11 @@ from sheafed.agents.checks import (
     check_finite_latents,
     check_numbers,
     check_parts,
-    naming_inputs,
 )
 from sheafed.agents.collation import Collate
 from sheafed.agents.data_forms import as_local_data
 from sheafed.agents.encoding_memory import EncodingMemory
+from sheafed.agents.input_checks import check_finite_inputs, naming_inputs, remedy
 from sheafed.agents.local_model import LocalModel
 from sheafed.agents.objectives import Objective, cross_entropy, mean_squared_error
 from sheafed.agents.optimizers import (
@@ -49,6 +49,7 @@ from sheafed.errors import (
     NonFiniteError,
     OptimizerError,
 )
+from sheafed.linalg.checks import as_int
 from sheafed.metrics.metric import Metric, as_metric
 from sheafed.names import check_name
 from sheafed.tensor_tree import (
@@ -175,7 +176,7 @@ class Agent:
         with self._naming_errors():
             self.data = as_local_data(data, collate_fn, target, num_workers)
         self.objective = objective
-        self.batch_size = batch_size or self._batch_size_of_data()
+        self.batch_size = as_int(batch_size) or self._batch_size_of_data()
         self.max_grad_norm = max_grad_norm
         self.classes = None if classes is None else tuple(classes)
         default = "r2" if objective is mean_squared_error else "accuracy"
@@ -219,6 +220,7 @@ class Agent:
         }
         """What decides the agent's steps beside model, data and objective, at the beginning."""
         self.steps_per_epoch = 1
+        check_finite_inputs(self, self.data)
         self._encodings = EncodingMemory()
         self.cohort: Cohort | None = None
         """The agents that this one takes its current step together with, if it does."""
@@ -243,7 +245,8 @@ class Agent:
             n = tree_length(inputs)
             raise LatentSizeError(
                 f"agent {self.name!r}: the encoder gave latents of shape {tuple(latents.shape)} "
-                f"for {n} inputs, expected ({n}, {self.dimension}); its latent size must not change"
+                f"for {n} inputs, expected ({n}, {self.dimension})"
+                + (remedy(self, inputs) or "; its latent size must not change")
             )
         for record in self._latent_records:
             record.append(latents)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents.input_checks import (
+    FAILURES,
+    FEW,
+    KEPT,
+    check_pilots_differ,
+    first_inputs,
+    naming_inputs,
+)
 from sheafed.agents.objectives.supervised import check_labels, cross_entropy
 from sheafed.agents.samples import INTEGERS, Samples
-from sheafed.errors import InputError, NonFiniteError, ShapeError, SheafedError
-from sheafed.tensor_tree import TensorTree, describe, select_rows, tensors, tree_length
+from sheafed.agents.task import check_metric
+from sheafed.errors import InputError, NonFiniteError, ShapeError
+from sheafed.linalg.checks import as_int
+from sheafed.tensor_tree import TensorTree, select_rows, tree_length
 
 if TYPE_CHECKING:
     from sheafed.agents.agent import Agent
-
-FEW = 2
-"""Samples that modules are tried on."""
-_FAILURES = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
-"""What modules raise on inputs that do not fit them."""
-_KEPT = (SheafedError, torch.OutOfMemoryError)
-"""Those among them that say themselves what is wrong."""
 
 
 def check_agent(agent: Agent, pilots: TensorTree) -> None:
@@ -30,52 +35,43 @@ def check_agent(agent: Agent, pilots: TensorTree) -> None:
 
     Labels that are in memory are all checked; of others, those of the first samples.
     """
+    check_pilots_differ(agent, pilots)
     with agent.rng_context(), agent.inference(), torch.no_grad():
-        latents = _encode(agent, "training inputs", _first(agent.data.train))
-        _encode(agent, "pilots", select_rows(pilots, slice(FEW)))
+        train = agent.data.train
+        latents = _encode(agent, "training inputs", first_inputs(train), len(train))
+        _encode(agent, "pilots", select_rows(pilots, slice(FEW)), tree_length(pilots))
         scores = None if agent.head is None else _apply_head(agent, latents)
+        if scores is not None:
+            _check_class_names(agent, scores)
         for split in ("train", "validation", "test"):
             samples: Samples | None = getattr(agent.data, split)
             if samples is None:
                 continue
             if split != "train":
-                _encode(agent, f"{split} inputs", _first(samples))
+                _encode(agent, f"{split} inputs", first_inputs(samples), len(samples))
             judged = split != "train" and agent.metric.task == "classification"
             if scores is not None and (judged or agent.objective is cross_entropy):
                 _check_split_labels(agent, split, samples, scores)
 
 
-def _first(samples: Samples) -> TensorTree:
-    return samples.batch(torch.arange(min(FEW, len(samples)))).inputs
-
-
-def _encode(agent: Agent, what: str, inputs: TensorTree) -> Tensor:
-    with naming_inputs(agent, f"its {what}", inputs):
-        return agent.encode(inputs)
-
-
-@contextmanager
-def naming_inputs(agent: Agent, what: str, inputs: TensorTree) -> Iterator[None]:
-    """Say what an encoder was given, and what it takes, when it fails."""
-    try:
-        yield
-    except _KEPT:
-        raise
-    except _FAILURES as problem:
-        first = _first(agent.data.train)
+def check_judged(agent: Agent, samples: Samples) -> None:
+    """Try encoder and head on a few samples that they are to be judged on; check the labels."""
+    data = replace(agent.data, test=samples, seen_by=None)
+    first = samples.batch(torch.arange(min(FEW, len(samples))))
+    if first.targets is None:
         raise InputError(
-            f"agent {agent.name!r}: its encoder fails on {what}, {describe(inputs)}, and takes "
-            f"inputs like those it was given first, {describe(first)}"
-            f"{_other_precision(inputs, first)}: {problem}"
-        ) from problem
+            f"agent {agent.name!r}: the data to evaluate on have no labels; give (inputs, labels)"
+        )
+    check_metric(agent.metric, data)
+    with agent.inference(), torch.no_grad():
+        latents = _encode(agent, "inputs to evaluate on", first.inputs, len(samples))
+        if agent.head is not None and agent.metric.task == "classification":
+            _check_split_labels(agent, "test", samples, _apply_head(agent, latents))
 
 
-def _other_precision(inputs: TensorTree, first: TensorTree) -> str:
-    """Return what to do if inputs differ from the first ones in their types."""
-    given, taken = ({x.dtype for _, x in tensors(tree)} for tree in (inputs, first))
-    if given == taken or not (given | taken) <= {torch.float32, torch.float64}:
-        return ""
-    return "; convert them by .double()" if torch.float64 in taken else "; convert them by .float()"
+def _encode(agent: Agent, what: str, inputs: TensorTree, rows: int) -> Tensor:
+    with naming_inputs(agent, f"its {what}", inputs, rows):
+        return agent.encode(inputs)
 
 
 def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
@@ -101,6 +97,16 @@ def _apply_head(agent: Agent, latents: Tensor) -> Tensor:
             f"{tuple(latents.shape)} it gave {found}"
         )
     return scores
+
+
+def _check_class_names(agent: Agent, scores: Tensor) -> None:
+    """Raise unless each score `(n, classes)` of the head has a name, if classes are named."""
+    count = scores.shape[1] if scores.ndim == 2 else 1
+    if agent.classes is not None and count > 1 and len(agent.classes) != count:
+        raise ShapeError(
+            f"agent {agent.name!r}: it names {len(agent.classes)} classes, "
+            f"{short(list(agent.classes))}, and its head tells apart {count}; give a name for each"
+        )
 
 
 def _check_split_labels(agent: Agent, split: str, samples: Samples, scores: Tensor) -> None:
@@ -136,9 +142,9 @@ def explained(message: str) -> Iterator[None]:
     """Say what a module was given when it fails."""
     try:
         yield
-    except _KEPT:
+    except KEPT:
         raise
-    except _FAILURES as problem:
+    except FAILURES as problem:
         raise InputError(f"{message}: {problem}") from problem
 
 
@@ -169,7 +175,7 @@ def check_parts(name: str, encoder: Any, head: Any, objective: Any, optimizer: A
 
 def check_numbers(name: str, batch_size: Any, num_workers: Any, max_grad_norm: Any) -> None:
     """Raise unless the numbers of an agent, where given, are in range."""
-    if batch_size is not None and not (type(batch_size) is int and batch_size > 0):
+    if batch_size is not None and (as_int(batch_size) or 0) < 1:
         raise InputError(
             f"agent {name!r}: batch_size must be a whole number of at least 1, got {batch_size!r}"
         )

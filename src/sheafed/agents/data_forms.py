@@ -100,7 +100,7 @@ def _as_samples(
         raise InputError(
             "data must be an array, an (inputs, targets) pair, a mapping of columns, a torch "
             "Dataset or a list of rows (pairs or mappings), a DataLoader or Samples, got "
-            f"{type(given).__name__}"
+            f"{type(given).__name__}{_pair_hint(given)}"
         )
     return DatasetSamples(_map_style(rows), collate_fn, target, num_workers or 0)
 
@@ -127,6 +127,13 @@ def _has_rows(given: Any, collate_fn: Collate | None) -> bool:
     if isinstance(given, list) and given and collate_fn is None:
         return isinstance(given[0], tuple | Mapping)
     return hasattr(given, "__getitem__") and not isinstance(given, str | bytes | tuple)
+
+
+def _pair_hint(given: Any) -> str:
+    """Return what to do about a list of inputs and targets; empty for anything else."""
+    arrays = isinstance(given, list) and all(isinstance(x, Tensor | np.ndarray) for x in given)
+    pair = arrays and len(given) == 2
+    return " of two arrays; write a tuple (inputs, targets), not [inputs, targets]" if pair else ""
 
 
 def _rows(given: Any) -> list[Any]:

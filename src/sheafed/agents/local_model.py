@@ -13,7 +13,14 @@ from sheafed.agents.encoder_call import call_encoder, hint
 from sheafed.agents.precision import Precision, autocast, half_dtype, widened
 from sheafed.errors import DtypeError, InputError, LatentSizeError, NonFiniteError
 from sheafed.linalg.checks import FLOATING
-from sheafed.tensor_tree import TensorTree, describe, map_tensors, to_device, tree_length
+from sheafed.tensor_tree import (
+    TensorTree,
+    describe,
+    first_non_finite,
+    map_tensors,
+    to_device,
+    tree_length,
+)
 
 
 class LocalModel:
@@ -103,9 +110,14 @@ class LocalModel:
                 f"{describe(given)} it gave {found}; flatten or pool its output{hint(latents)}"
             )
         if not bool(torch.isfinite(latents).all()):
+            row = first_non_finite(given)
             raise NonFiniteError(
                 f"agent {self.name!r}: the encoder gives non-finite latents for its own training "
-                "data; check the data and the initial weights"
+                + (
+                    "data; check the data and the initial weights"
+                    if row is None
+                    else f"inputs, which hold NaN or infinity, first in row {row}; clean these data"
+                )
             )
         if latents.dtype not in FLOATING:
             raise DtypeError(

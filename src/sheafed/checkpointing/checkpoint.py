@@ -113,8 +113,8 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as problem:
         raise CheckpointError(
-            f"cannot read the checkpoint {path} ({problem.strerror}); give a file that "
-            "save_checkpoint wrote, or start anew"
+            f"cannot read the checkpoint {path} ({problem.strerror}); give one that "
+            "a training wrote, or start anew"
         ) from problem
 
 
@@ -131,6 +131,6 @@ def _read_document(path: Path, content: bytes) -> dict[str, Any]:
 def _foreign(path: Path, problem: object) -> str:
     reason = str(problem).partition("\n")[0]  # torch adds its stack
     return (
-        f"{path} is no checkpoint of sheafed, or a damaged one ({reason:.500}); give a file that "
-        "save_checkpoint wrote, resume from another checkpoint, or start anew"
+        f"{path} is no checkpoint of sheafed, or a damaged one ({reason:.500}); give one that a "
+        "training wrote, load or resume another run, or start anew"
     )

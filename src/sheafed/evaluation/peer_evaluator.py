@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from reprlib import repr as short
 from typing import Literal, get_args
 
 import torch
@@ -222,10 +223,10 @@ def evaluation_pilots(total: int, most: int = EVALUATION_PILOTS) -> Tensor:
 
 def check_split(split: object) -> None:
     """Raise unless agents can be evaluated on a split; training data are not among them."""
-    if split not in get_args(Split):
+    if not isinstance(split, str) or split not in get_args(Split):
         raise InputError(
             f"agents are evaluated on the split {' or '.join(map(repr, get_args(Split)))}, got "
-            f"{split!r}; to evaluate on other data give them as data="
+            f"{short(split)}; to evaluate on other data give them as data="
         )
 
 

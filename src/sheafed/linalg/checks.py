@@ -1,6 +1,7 @@
 """Checks of arguments, with errors that name them."""
 
 import math
+import operator
 
 import torch
 from torch import Tensor
@@ -74,6 +75,20 @@ def check_fraction(name: str, value: float) -> float:
     if not 0.0 <= value <= 1.0:
         raise InputError(f"{name} must lie in [0, 1], got {value}")
     return value
+
+
+def as_int(value: object) -> int | None:
+    """Return a whole number, of NumPy too, as an int; None for anything else and for a bool.
+
+    >>> as_int(torch.tensor(3)), as_int(3.0), as_int(True)
+    (3, None, None)
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def check_int(name: str, value: int, least: int, most: float = math.inf) -> int:

@@ -97,6 +97,12 @@ def check_path(path: Sequence[str], edges: Mapping[Edge, object]) -> None:
 
 def check_agents(names: Sequence[str], known: Mapping[str, object]) -> None:
     """Raise unless all agents are in the network."""
+    for name in names:
+        if not isinstance(name, str):
+            raise UnknownAgentError(
+                f"an agent is given by its name, got {type(name).__name__}; the network has "
+                f"{sorted(known)}, and inputs or latents come before names"
+            )
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise UnknownAgentError(f"unknown agents {unknown}; the network has {sorted(known)}")

@@ -57,6 +57,7 @@ def choose_path(
     nodes: Mapping[str, Node], sender: str, receiver: str, given: Sequence[str] | None
 ) -> list[str]:
     """Return a path that was given, else the one of least expected loss."""
+    check_agents((sender, receiver), nodes)
     way = list(find_path(nodes, sender, receiver) if given is None else given)
     if not way or (way[0], way[-1]) != (sender, receiver):
         raise InputError(f"a path from {sender!r} to {receiver!r} cannot be {way}")

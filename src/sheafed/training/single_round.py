@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
+from sheafed.agents.agent import Agent
+from sheafed.errors import HandshakeError
 from sheafed.evaluation.result import mean
 from sheafed.methods.divergence import divergence_of
 from sheafed.methods.handshake import finish_handshake, hello_messages
@@ -22,10 +24,27 @@ Logs = dict[str, Log]
 def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
     """Let neighbours check that they have agreed on the same settings."""
     for node in nodes.values():
+        for neighbour in node.neighbours:
+            if neighbour in nodes:
+                _check_same_classes(node.agent, nodes[neighbour].agent)
+    for node in nodes.values():
         policy.send(hello_messages(node))
     inboxes = policy.collect(0, {HELLO: {name: node.neighbours for name, node in nodes.items()}})
     for name, node in nodes.items():
         finish_handshake(node, inboxes[HELLO][name])
+
+
+def _check_same_classes(one: Agent, other: Agent) -> None:
+    """Raise if agents of this process name other classes; hellos only have digests of them."""
+    if one.classes is None or other.classes is None or one.classes == other.classes:
+        return
+    pairs = enumerate(zip(one.classes, other.classes, strict=False))
+    found = next((f"class {k} is {a!r} against {b!r}" for k, (a, b) in pairs if a != b), None)
+    raise HandshakeError(
+        f"agents {one.name!r} and {other.name!r} do not agree on the label set: "
+        f"{found or f'{len(one.classes)} classes against {len(other.classes)}'}; give both the "
+        "same classes in the same order"
+    )
 
 
 def run_round(
