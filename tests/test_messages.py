@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from sheafed import Agent, NonCooperative, SheafFRL, align, errors, train
+from sheafed import Agent, ConsensusDistillation, NonCooperative, SheafFRL, align, errors, train
 from sheafed.agents.checks import check_agent
+from sheafed.agents.objectives import mean_squared_error
 from sheafed.methods import ZCA
 from sheafed.training import Callback
 
 X = torch.randn(32, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(32) % 3
 ONE_HOT = nn.functional.one_hot(Y, 3)
+NAN = torch.where(torch.arange(32)[:, None] == 3, torch.nan, X)
 EDGE = [("ada", "bo")]
 
 
@@ -79,12 +82,67 @@ MISTAKES = {
     "pilots of another width": (
         lambda: trained(pilots=torch.randn(32, 7)),
         "InputError",
-        "'ada' pilots (2, 7) (2, 4)",
+        "'ada' pilots (32, 7) (32, 4)",
     ),
     "test of another width": (
         lambda: trained(**with_split("test", torch.randn(32, 7), Y)),
         "InputError",
-        "'ada' test inputs (2, 7) (2, 4)",
+        "'ada' test inputs (32, 7) (32, 4)",
+    ),
+    "pilots of another type": (
+        lambda: trained(pilots=(10 * X).long()),
+        "InputError",
+        "'ada' pilots int64 (32, 4) x.astype('float32') x.to(torch.float32)",
+    ),
+    "one column of pilots": (
+        lambda: trained(pilots=X[:, 0]),
+        "InputError",
+        "'ada' pilots (32,) (32, 4) dimension missing",
+    ),
+    "pilots that are alike": (
+        lambda: trained(pilots=X[:1].repeat(32, 1)),
+        "InputError",
+        "'ada' 32 pilots alike different",
+    ),
+    "too few class names": (
+        lambda: trained(classes=["x", "y"]),
+        "ShapeError",
+        "'ada' 2 classes ['x', 'y'] 3",
+    ),
+    "too many class names": (
+        lambda: trained(classes=list("vwxyz")),
+        "ShapeError",
+        "'ada' 5 classes 3",
+    ),
+    "NaN in training": (
+        lambda: agent(data=(NAN, Y)),
+        "NonFiniteError",
+        "'ada' training NaN row 3 clean",
+    ),
+    "NaN in the first row": (
+        lambda: agent(data=(NAN[3:], Y[3:])),
+        "NonFiniteError",
+        "'ada' training NaN row 0 clean",
+    ),
+    "NaN in test": (
+        lambda: agent(**with_split("test", NAN, Y)),
+        "NonFiniteError",
+        "'ada' test NaN row 3 clean",
+    ),
+    "infinity in validation": (
+        lambda: agent(**with_split("validation", NAN.nan_to_num(nan=torch.inf), Y)),
+        "NonFiniteError",
+        "'ada' validation infinity row 3 clean",
+    ),
+    "a list as a pair": (
+        lambda: agent(data=[X, Y]),
+        "InputError",
+        "'ada' list tuple (inputs, targets)",
+    ),
+    "seed": (
+        lambda: train([agent()], [], SheafFRL(), X, epochs=1, seed=1.5),
+        "InputError",
+        "seed whole 1.5",
     ),
     "head of another size": (
         lambda: trained(head=nn.Linear(7, 3)),
@@ -120,8 +178,10 @@ MISTAKES = {
         "NonFiniteError",
         "'ada' round learning rate",
     ),
-    "NaN in test": (
-        lambda: trained(**with_split("test", X.clone().fill_(torch.nan), Y), rounds=True),
+    "NaN in a test Dataset": (
+        lambda: trained(
+            data={"train": (X, Y), "test": TensorDataset(X + torch.nan, Y)}, rounds=True
+        ),
         "NonFiniteError",
         "'ada' 32 of 32 clean",
     ),
@@ -188,6 +248,48 @@ def test_a_mistake_is_said_in_our_words(mistake):
     assert type(caught.value).__name__ == error
     missing = [word for word in words.split() if word not in str(caught.value)]
     assert not missing, str(caught.value)
+
+
+def test_class_names_that_differ_are_shown():
+    def named(*classes):
+        return [agent(classes=["x", "y", "z"]), agent("bo", classes=classes)]
+
+    with pytest.raises(errors.HandshakeError, match=r"'ada' and 'bo' .*class 1 is 'y' against 'z'"):
+        train(named("x", "z", "y"), EDGE, SheafFRL(), X, epochs=1)
+    train(named("x", "y", "z"), EDGE, SheafFRL(), X, epochs=1)
+
+
+def test_an_encoder_may_know_what_to_do_with_nan():
+    class Imputing(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.nan_to_num())
+
+    assert agent(encoder=Imputing(4, 5), data=(NAN, Y)).dimension == 5
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
+    def run(number, out=None):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            team = [agent(batch_size=number(16)), agent("bo")]
+        counts = {"epochs": 2, "seed": 7, "rounds_per_epoch": 3, "checkpoint_every": 2}
+        given = {name: number(count) for name, count in counts.items()}
+        return train(team, EDGE, SheafFRL(), X, out=out, **given)
+
+    for number in (np.int64, torch.tensor):
+        assert run(number, tmp_path / str(number)).history.records == run(int).history.records
+    for wrong in (True, np.float64(2.0)):
+        with pytest.raises(errors.InputError, match=r"epochs must be a whole number"):
+            train([agent()], [], SheafFRL(), X, epochs=wrong)
+
+
+def test_agents_without_classes_are_named(caplog):
+    one = {"head": nn.Linear(5, 1), "data": (X, X[:, 0]), "objective": mean_squared_error}
+    train([agent(**one), agent("bo")], EDGE, ConsensusDistillation(), X, epochs=1)
+    assert "agents 'ada' have no head of two or more classes" in caplog.text
+    caplog.clear()
+    train([agent(), agent("bo")], EDGE, ConsensusDistillation(), X, epochs=1)
+    assert not caplog.records
 
 
 def test_a_run_directory_must_be_writable(tmp_path, monkeypatch):

@@ -159,6 +159,6 @@ def test_pilots_in_another_precision_than_inputs_are_named() -> None:
     inputs, labels = samples(9, 0)
     one = Agent("a", encoder(4).double(), head(4).double(), data=(inputs.double(), labels))
     with pytest.raises(
-        InputError, match=r"agent 'a': .* on its pilots, .*convert them by \.double"
+        InputError, match=r"agent 'a': .* on its pilots, .*convert x: .*torch\.float64"
     ):
         train([one, simple_agent("b")], [("a", "b")], NonCooperative(), pilots(), epochs=1)

@@ -216,7 +216,9 @@ def test_time_goes_on(tmp_path: Path) -> None:
     assert 1000 < resumed.history.seconds < 1100
 
 
-def test_a_run_stopped_early_stays_stopped(tmp_path: Path) -> None:
+def test_a_run_stopped_early_stays_stopped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def go(out: Path, *more: Callback, resume: bool = True) -> Network:
         stopping = EarlyStopping(patience=1, margin=0.06)
         return start("distillation", out, epochs=9, resume=resume, callbacks=[stopping, *more])
@@ -230,8 +232,12 @@ def test_a_run_stopped_early_stays_stopped(tmp_path: Path) -> None:
     resumed = go(tmp_path / "parts")
     assert (resumed.history.stopped, resumed.history.rounds) == (True, whole.history.rounds)
     check_equal(resumed, tmp_path / "parts", (whole, tmp_path / "whole"))
+    assert not caplog.records
     again = go(tmp_path / "parts")
     check_equal(again, tmp_path / "parts", (whole, tmp_path / "whole"))
+    assert f"has ended this run after {whole.history.epoch} of 9 epochs" in caplog.text
+    again.train(epochs=1)  # as the message says
+    assert again.history.epoch == whole.history.epoch + 1
 
 
 def test_a_directory_with_a_run_is_not_overwritten(tmp_path: Path) -> None:

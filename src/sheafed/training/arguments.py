@@ -11,6 +11,9 @@ from torch import nn
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import InputError
+from sheafed.linalg.checks import as_int
+from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
+from sheafed.methods.node import Node
 from sheafed.training.callbacks import Callback
 
 logger = logging.getLogger("sheafed.training")
@@ -59,6 +62,21 @@ def note_trained_agents(agents: Mapping[str, Agent]) -> None:
         )
 
 
+def note_lone_agents(nodes: Mapping[str, Node]) -> None:
+    """Log which agents of consensus distillation have no classes to agree on."""
+    lone = [
+        name
+        for name, node in nodes.items()
+        if isinstance(node, ConsensusDistillationNode) and node.agent.learns and not node.classes
+    ]
+    if lone:
+        logger.warning(
+            "agents %s have no head of two or more classes, which consensus distillation is about, "
+            "and train for themselves",
+            ", ".join(map(repr, lone)),
+        )
+
+
 def check_method(method: Any) -> None:
     """Raise unless this is a method with its options."""
     if isinstance(method, type):
@@ -78,6 +96,22 @@ def check_transport(transport: Any) -> None:
             f"{transport!r}; leave it out for agents of one process, and see `sheafed agent` for "
             "agents that communicate over a network"
         )
+
+
+def as_count(name: str, value: int, least: int = 1) -> int:
+    """Return a whole number, e.g. of NumPy, as an int; raise unless it is one and large enough."""
+    count = as_int(value)
+    if count is None or count < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return count
+
+
+def as_seed(value: int) -> int:
+    """Return a seed as an int; raise unless it is a whole number."""
+    seed = as_int(value)
+    if seed is None:
+        raise InputError(f"seed must be a whole number, got {value!r}")
+    return seed
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -7,12 +7,14 @@ them. A rule says of which agent, or of what mean, it is one pass.
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from statistics import fmean, median
 from typing import Literal, get_args
 
 from sheafed.errors import InputError, UnequalPassesWarning
+from sheafed.linalg.checks import as_int
 
 EpochRule = Literal["smallest", "median", "mean", "largest"]
 RULES: dict[str, Callable[[Collection[int]], float]] = {
@@ -54,16 +56,16 @@ def count_rounds(batches: Collection[int], rounds_per_epoch: int | EpochRule) ->
         rounds_per_epoch: a rule, or the number itself.
     """
     check_rounds_per_epoch(rounds_per_epoch)
-    if isinstance(rounds_per_epoch, int):
-        return rounds_per_epoch
+    if not isinstance(rounds_per_epoch, str):
+        return operator.index(rounds_per_epoch)
     if not batches:
         return 1
     return math.floor(RULES[rounds_per_epoch](batches) + 0.5)
 
 
 def check_rounds_per_epoch(given: int | str) -> None:
-    counts = isinstance(given, int) and not isinstance(given, bool) and given >= 1
-    if not counts and given not in get_args(EpochRule):
+    rule = isinstance(given, str) and given in get_args(EpochRule)
+    if not rule and (as_int(given) or 0) < 1:
         raise InputError(
             "rounds_per_epoch must be a whole number of at least 1 or one of "
             f"{', '.join(get_args(EpochRule))}, got {given!r}"

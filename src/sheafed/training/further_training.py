@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sheafed.errors import InputError
+from sheafed.training.arguments import as_count
 from sheafed.training.callbacks import Callback
 from sheafed.training.run_lock import run_lock
-from sheafed.training.run_to_end import check_counts, check_new_directory, run_to_end
+from sheafed.training.run_to_end import check_new_directory, run_to_end
 from sheafed.transport import Barrier, LocalTransport
 
 if TYPE_CHECKING:
@@ -30,7 +31,10 @@ def train_on(
     vectorize: bool,
 ) -> None:
     """Train a network for some more epochs; see `Network.train`."""
-    check_counts(epochs=epochs, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every)
+    epochs = as_count("epochs", epochs)
+    evaluate_every = as_count("evaluate_every", evaluate_every)
+    if checkpoint_every is not None:
+        checkpoint_every = as_count("checkpoint_every", checkpoint_every)
     if network.difference is not None:
         raise InputError(
             f"this network cannot train on as the run would have: {network.difference}; load it "

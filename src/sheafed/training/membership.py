@@ -17,6 +17,7 @@ from sheafed.methods.handshake import finish_handshake, hello_message, hello_mes
 from sheafed.methods.node import ALIGNMENT, HELLO, ROUND, Node, latent_dtype
 from sheafed.methods.returned import checked_log
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
+from sheafed.training.arguments import as_count
 from sheafed.training.callbacks import append_record
 from sheafed.training.history import Totals
 from sheafed.training.membership_checks import (
@@ -58,8 +59,7 @@ def join(
     check_newcomer(network, agent, neighbours)
     for name in nodes:
         network.pilots.of(name)  # raises if the network was loaded without pilots
-    if not isinstance(epochs, int) or epochs < 0:
-        raise InputError(f"epochs must be a whole number of at least 0, got {epochs!r}")
+    epochs = as_count("epochs", epochs, least=0)
     if others not in get_args(Others):
         raise InputError(f"others must be one of {', '.join(get_args(Others))}, got {others!r}")
     homogeneous = is_homogeneous(network) and all(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sheafed.checkpointing.run_directory import CHECKPOINT, LAST, METRICS
-from sheafed.errors import InputError, RunExistsError
+from sheafed.errors import RunExistsError
 from sheafed.training.callbacks import Callback, MetricsLog, ProgressBar, Started, is_watched
 from sheafed.training.history import Totals
 from sheafed.training.interruption import Interruption, interrupted
@@ -77,13 +77,6 @@ def check_new_directory(out: Path, group: ProcessGroup) -> None:
             f"{out} already holds a run; choose another directory, or go on with it by "
             "sheafed.train(..., resume=True)"
         )
-
-
-def check_counts(**counts: int | None) -> None:
-    """Raise unless all of them are None or positive whole numbers."""
-    for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _progress_bar(callbacks: Sequence[Callback], progress: bool) -> list[Callback]:

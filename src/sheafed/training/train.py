@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from sheafed.methods.node import Method
 from sheafed.pilots.pilot_set import as_pilot_set
 from sheafed.training.arguments import (
     agents_by_name,
+    as_count,
+    as_seed,
     check_callbacks,
     check_method,
     check_transport,
+    note_lone_agents,
     note_trained_agents,
 )
 from sheafed.training.callbacks import Callback
@@ -35,9 +39,11 @@ from sheafed.training.metadata import AgentMetadata, gather_metadata
 from sheafed.training.process_group import ProcessGroup, SingleProcess
 from sheafed.training.run_checkpoint import restore
 from sheafed.training.run_lock import run_lock
-from sheafed.training.run_to_end import check_counts, check_new_directory, run_to_end
+from sheafed.training.run_to_end import check_new_directory, run_to_end
 from sheafed.training.single_round import handshake
 from sheafed.transport import Barrier, Transport
+
+logger = logging.getLogger("sheafed.training")
 
 
 def train(
@@ -73,7 +79,8 @@ def train(
         out: a directory for metrics, checkpoints, the network at the end (`last`) and at the best
             validation score (`best`), for `sheafed.load`, and a summary.
         seed: of all randomness: same seed, same results.
-        resume: go on from the checkpoint in `out`, if there is one.
+        resume: go on from the checkpoint in `out`, if there is one. A run that a callback has ended
+            stays as it is.
         callbacks: see `sheafed.training.Callback`.
         transport: carries the messages, in this process by default.
         rounds_per_epoch: in a round every agent takes a step on one batch. An epoch has as many
@@ -92,12 +99,12 @@ def train(
         group: the processes that train together, e.g. a `Cluster`; then `agents` are those of
             this process, and only rank 0 has callbacks. `on_round` sees its own agents.
     """
-    check_counts(
-        epochs=epochs,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every,
-    )
+    epochs = as_count("epochs", epochs)
+    evaluate_every = as_count("evaluate_every", evaluate_every)
+    if checkpoint_every is not None:
+        checkpoint_every = as_count("checkpoint_every", checkpoint_every)
     check_rounds_per_epoch(rounds_per_epoch)
+    seed = as_seed(seed)
     if resume and out is None:
         raise InputError("resume=True needs the directory of the run: give it as out")
     group = group or SingleProcess()
@@ -122,6 +129,7 @@ def train(
         by_name, metadata, graph, method, pilots, seed, schedule, group, transport
     )
     network.out = None if out is None else Path(out)
+    note_lone_agents(network.nodes)
     with run_lock(network.out, group):
         totals = _open_directory(network, resume)
         run_to_end(
@@ -181,6 +189,23 @@ def _open_directory(network: Network, resume: bool) -> Totals:
     if resume:
         totals = restore(network, network.out)
         network.history.check_length()
+        _note_early_end(network)
         return totals
     check_new_directory(network.out, network.group)
     return {}
+
+
+def _note_early_end(network: Network) -> None:
+    """Log that a run which a callback has ended stays as it is, whatever is asked for now.
+
+    Resumed, it is the run that it would have been without an interruption.
+    """
+    history = network.history
+    if history.stopped and history.rounds < history.schedule.total and network.group.rank == 0:
+        logger.warning(
+            "%s: a callback has ended this run after %d of %d epochs, so nothing is trained; to go "
+            "on, call train(epochs=...) of the network that this returns, or of sheafed.load",
+            network.out,
+            history.epoch,
+            history.schedule.epochs,
+        )
