@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from sheafed.agents.agent import Agent
 from sheafed.errors import (
@@ -305,7 +306,8 @@ def test_bad_input_leaves_no_files(tmp_path: Path) -> None:
 def test_nan_in_a_batch_is_named(method: Any) -> None:
     inputs, targets = samples(20, 0)
     inputs[13, 2] = float("nan")
-    team = [simple_agent("a", data=(inputs, targets)), simple_agent("b", 4)]
+    rows = TensorDataset(inputs, targets)  # which are not read beforehand
+    team = [simple_agent("a", data=rows), simple_agent("b", 4)]
     with pytest.raises(NonFiniteError, match=r"agent 'a', round \d.*1 non-finite of 30.*clean the"):
         go(agents=team, method=method)
 
