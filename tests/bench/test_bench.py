@@ -57,7 +57,7 @@ def test_every_task_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_zoo_is_that_of_the_paper() -> None:
-    network = zoo(NonCooperative(), train=64, test=2, pilots=64)
+    network = zoo(NonCooperative(), train=64, test=2)
     agents = [node.agent for node in network.nodes.values()]
     assert len(agents) == 15
     assert network.graph.number_of_edges() == 42
