@@ -212,6 +212,10 @@ class MissingPilotsWarning(SheafedWarning):
     """Agents have too few pilots in common for a map; their edge was left out."""
 
 
+class RepeatedPilotsWarning(SheafedWarning):
+    """Some pilots are copies of others; each counts once."""
+
+
 class UncheckedEncoderWarning(SheafedWarning):
     """Nothing tells whether an encoder, or a head, is the one that a network was trained with."""
 

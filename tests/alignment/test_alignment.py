@@ -153,6 +153,21 @@ def test_the_rank_is_judged_by_the_precision_of_the_latents(kind, offset):
         align(mixed)
 
 
+@pytest.mark.parametrize(("kind", "offset"), [("float16", 0), ("float16", 200), ("float32", 4e5)])
+def test_coarse_latents_are_aligned_as_what_they_hold(kind, offset):
+    """Whatever large coordinates or offsets stand beside what varies."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 6))
+    large = 3000 + 60 * rng.standard_normal(120)
+    coarse = (np.c_[x, large] + offset).astype(kind)
+    y = x @ rng.standard_normal((6, 4))
+    expected = sheafed.align({"a": coarse.astype("float64"), "b": y}).report()
+    found = sheafed.align({"a": coarse, "b": y}).report()
+    for one, other in zip(found.pairs, expected.pairs, strict=True):
+        assert one.residual == pytest.approx(other.residual, rel=1e-6)
+    assert [fit.rank for fit in found.edges] == [fit.rank for fit in expected.edges] == [4]
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("options", [{}, {"whitening": None}, {"shrinkage": 0.0}])
 def test_latents_of_any_scale_are_aligned(options):

@@ -85,3 +85,11 @@ def test_similarity_by_hand(inputs):
 def test_other_faults_keep_their_errors(alignment):
     with pytest.raises(ShapeError):
         alignment.send(np.ones((50, 7)), "a", "b")
+
+
+def test_pilots_of_which_half_are_alike_are_judged_by_length_only():
+    rng = np.random.default_rng(0)
+    x = np.ones((400, 3))
+    x[1::2] = rng.standard_normal((200, 3))
+    known = sheafed.align({"x": x, "y": rng.standard_normal((400, 3))}).fingerprints["x"]
+    assert not known.structured

@@ -58,6 +58,28 @@ def test_a_coordinate_that_varies_less_than_the_rounding_of_the_whole_has_no_par
     assert found.spread[4] == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "size"), [(torch.float16, 3000), (torch.bfloat16, 3000), (torch.float32, 1e5)]
+)
+def test_a_large_coordinate_does_not_hide_the_others(kind, size):
+    rng = np.random.default_rng(0)
+    x = np.c_[rng.standard_normal((400, 20)), size + size / 50 * rng.standard_normal(400)]
+    found = support(torch.as_tensor(x).to(kind))
+    assert found.rank == 21
+    assert (found.spread > 0).all()
+
+
+@pytest.mark.parametrize(("kind", "offset"), [(torch.float16, 200), (torch.float32, 1e6)])
+def test_an_offset_hides_no_more_than_its_rounding(kind, offset):
+    z = torch.as_tensor(np.random.default_rng(0).standard_normal((400, 20)) + offset).to(kind)
+    assert support(z).rank == 20
+    # A flat set that is rounded there stays flat, and one that rounding erases is constant.
+    flat = torch.as_tensor(latents(400, 20)).to(kind) + offset
+    assert support(flat).rank == 5
+    ulp = offset * torch.finfo(kind).eps
+    assert support((0.3 * ulp * (z - offset).double() + offset).to(kind)).rank == 0
+
+
 def test_a_constant_has_an_empty_support():
     assert support(torch.full((9, 4), 0.1)).rank == 0
     with pytest.raises(EmptyInputError, match="two rows"):

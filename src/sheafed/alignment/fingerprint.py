@@ -84,8 +84,11 @@ def fingerprint(latents: Tensor, found: Support) -> Fingerprint:
     structured = len(wide) >= FEWEST_PILOTS
     if structured:
         half = support(latents[::2])
-        seen = similarity(half.mean, half.basis, half.deviations.square(), wide[1::2])
-        structured = seen >= LEAST_STRUCTURE
+        variances = half.deviations.square()
+        structured = (
+            half.rank > 0
+            and similarity(half.mean, half.basis, variances, wide[1::2]) >= LEAST_STRUCTURE
+        )
     return Fingerprint(
         mean=found.mean,
         basis=found.basis,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sheafed.alignment.arrays import Array, as_partial_pilots
 from sheafed.alignment.held_out import FEWEST_PILOTS, folds
+from sheafed.alignment.repeated_pilots import distinct, merged, warn_repeated
 from sheafed.alignment.shared_pilots import PilotLatents, encoded
 from sheafed.errors import MissingPilotsError, ShapeError
 
@@ -121,7 +122,10 @@ def _bytes(rows: Tensor) -> bytes:
 
 
 def pilot_table(latents: Mapping[str, Array]) -> PilotTable:
-    """Check the latents of all agents. Pilots that no agent has are left out."""
+    """Check the latents of all agents. Pilots that no agent has are left out, and so are repeats.
+
+    Warnings name the caller of the caller.
+    """
     given = {
         name: as_partial_pilots(f"the pilot latents of {name!r}", x) for name, x in latents.items()
     }
@@ -132,7 +136,11 @@ def pilot_table(latents: Mapping[str, Array]) -> PilotTable:
             "of NaN stands for a pilot that an agent has not encoded"
         )
     somewhere = torch.stack([rows for _, rows in given.values()]).any(0)
+    found = {name: (x[somewhere], rows[somewhere]) for name, (x, rows) in given.items()}
+    kept, repeated = distinct(*zip(*found.values(), strict=True))
+    warn_repeated(kept, stacklevel=4)
+    found = {name: merged(*own, kept, repeated) for name, own in found.items()}
     return PilotTable(
-        {name: x[somewhere] for name, (x, _) in given.items()},
-        {name: rows[somewhere] for name, (_, rows) in given.items()},
+        {name: x for name, (x, _) in found.items()},
+        {name: rows for name, (_, rows) in found.items()},
     )

@@ -24,6 +24,7 @@ from sheafed.alignment.held_out import (
     ranks,
     residual,
 )
+from sheafed.alignment.repeated_pilots import distinct, warn_repeated
 from sheafed.alignment.shared_pilots import (
     PilotLatents,
     SharedPilots,
@@ -33,7 +34,6 @@ from sheafed.alignment.shared_pilots import (
 )
 from sheafed.errors import InputError, ShapeError, SingularCovarianceError
 from sheafed.linalg.support import Support, support
-from sheafed.linalg.whitening import check_variance
 
 Goal = Literal["read", "match", "search"]
 
@@ -128,7 +128,10 @@ def choose_each(
             "sender and receiver must encode the same pilots in the same order, got "
             f"{len(given[0])} and {len(given[1])} rows"
         )
-    x, y = given
+    everywhere = torch.ones(len(given[0]), dtype=torch.bool)
+    kept, _ = distinct(given, [everywhere, everywhere])
+    warn_repeated(kept, stacklevel=5)
+    x, y = (z if bool(kept.all()) else z[kept] for z in given)
     whole = SharedPilots(
         PilotLatents(x, varying_support("sender", x)),
         PilotLatents(y, varying_support("receiver", y)),
@@ -159,10 +162,11 @@ def varying_support(name: str, x: Tensor) -> Support:
 
 def check_varies(name: str, found: Support) -> Support:
     if not found.rank:
-        try:
-            check_variance(len(found.mean), len(found.mean))
-        except SingularCovarianceError as problem:
-            raise SingularCovarianceError(f"latents of {name!r}: {problem}") from problem
+        raise SingularCovarianceError(
+            f"latents of {name!r}: none of its {len(found.mean)} directions has variance: all are "
+            "alike as far as the digits of their dtype show; check the encoder and its inputs; if "
+            "an offset takes up the digits, subtract it before the latents are rounded"
+        )
     return found
 
 

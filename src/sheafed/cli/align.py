@@ -17,6 +17,7 @@ from sheafed.errors import (
     AlignmentQualityError,
     InputError,
     MissingPilotsWarning,
+    RepeatedPilotsWarning,
     UndeterminedMapWarning,
 )
 
@@ -87,7 +88,7 @@ def align(
     if gate is not None:
         check_fraction("--gate", gate)
     with warnings.catch_warnings(record=True) as caught:
-        for named in (MissingPilotsWarning, UndeterminedMapWarning):
+        for named in (MissingPilotsWarning, RepeatedPilotsWarning, UndeterminedMapWarning):
             warnings.simplefilter("always", named)
         fitted = alignment.align(
             _read_named(latents),

@@ -105,11 +105,9 @@ def identifiability(
 
 
 def numerical_rank(x: Tensor, about: Tensor | None = None) -> int:
-    r"""Return the rank of latents `(K, d)` as far as the precision of their dtype shows it.
+    """Return the rank of latents `(K, d)` as far as the precision of their dtype shows it.
 
-    Rounding by a relative error $\epsilon$ adds noise of size $\epsilon\,\mathrm{rms}(x)$ to every
-    entry, whose largest singular value is about $\epsilon\,\mathrm{rms}(x)\,(\sqrt K + \sqrt d)$.
-    Singular values that some roundings explain count as zero.
+    Singular values that some roundings explain (`rounding_noise`) count as zero.
 
     >>> numerical_rank(torch.tensor([[1.0, 1.1], [3.0, 3.3]]))
     1
@@ -123,17 +121,38 @@ def numerical_rank(x: Tensor, about: Tensor | None = None) -> int:
     scale = power_of_two(wide)
     wide = wide / scale
     differences = wide if about is None else wide - double(about) / scale[0]
-    s = torch.linalg.svdvals(differences)
-    noise = rounding_noise(x) / float(scale)
+    # Of a tall matrix the triangular factor has the same right singular vectors.
+    tall = len(x) > x.shape[-1]
+    _, s, vt = svd(torch.linalg.qr(differences, mode="r")[1] if tall else differences)
+    noise = noise_along(vt, rounding_noise(x, differences * scale) / float(scale))
     return int((s > noise + rank_tolerance(s, x.shape, torch.float64)).sum())
 
 
-def rounding_noise(x: Tensor) -> float:
-    """Return the singular values of latents `(K, d)` that the rounding of their dtype explains."""
+def rounding_noise(x: Tensor, differences: Tensor) -> Tensor:
+    r"""Return for each coordinate `(d,)` the singular values that rounding explains.
+
+    A coordinate is stored with a relative error of $\epsilon$, so with noise of size
+    $\epsilon\,\mathrm{rms}$ of that coordinate: a large one says nothing of the others. The sums
+    behind latents, in float32 at least, mix all coordinates: their noise is relative to what varies
+    in the whole. The largest singular value of noise of size $\sigma$ in every entry is about
+    $\sigma\,(\sqrt K + \sqrt d)$.
+
+    Args:
+        x: latents `(K, d)`, in the dtype that they were stored in.
+        differences: those from what is subtracted of them, in float64.
+    """
     stored = torch.finfo(x.dtype).eps
     summed = min(stored, torch.finfo(torch.float32).eps)
     wide = double(x)
     scale = power_of_two(wide)
-    size = float((wide / scale).square().mean().sqrt()) * float(scale)
+    own = (wide / scale).square().mean(0).sqrt() * scale[0]
+    whole = (differences / scale).square().mean().sqrt() * scale[0]
     rows, columns = x.shape
-    return (STORED * stored + SUMMED * summed) * size * (math.sqrt(rows) + math.sqrt(columns))
+    return (STORED * stored * own + SUMMED * summed * whole) * (
+        math.sqrt(rows) + math.sqrt(columns)
+    )
+
+
+def noise_along(directions: Tensor, noise: Tensor) -> Tensor:
+    """Return the noise along orthonormal directions `(r, d)`, `(r,)`, of that of coordinates."""
+    return (directions * noise).square().sum(-1).sqrt()

@@ -15,9 +15,13 @@ from torch import Tensor
 from sheafed.errors import EmptyInputError
 from sheafed.linalg.checks import check_fraction, check_matrix
 from sheafed.linalg.decompositions import svd
-from sheafed.linalg.identifiability import rounding_noise
+from sheafed.linalg.identifiability import noise_along, rounding_noise
 from sheafed.linalg.procrustes import rank_tolerance
-from sheafed.linalg.whitening import ROUNDINGS, Shrinkage, Whitening, ledoit_wolf
+from sheafed.linalg.whitening import Shrinkage, Whitening, ledoit_wolf
+
+# Coordinates that differ from their mean by fewer units of rounding, root mean square, are constant;
+# to store a number takes a third of a unit at most.
+ROUNDINGS = 2
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,14 @@ def support(x: Tensor) -> Support:
     mean = wide.mean(0)
     centred = wide - mean
     spread = torch.linalg.vector_norm(centred, dim=0) / n**0.5
-    noise = rounding_noise(x)
-    rounding = ROUNDINGS * torch.finfo(x.dtype).eps * wide.abs().amax(0)
-    constant = spread <= rounding
-    # Like the directions below: what the rounding of the whole explains does not vary.
+    noise = rounding_noise(x, centred)
+    constant = spread <= ROUNDINGS * torch.finfo(x.dtype).eps * wide.abs().amax(0)
+    # Like the directions below: what rounding explains does not vary.
     dead = constant | (spread * n**0.5 <= noise)
     centred = torch.where(dead, 0.0, centred)
     # Of a tall matrix the triangular factor has the same right singular vectors.
     _, s, vt = svd(torch.linalg.qr(centred, mode="r")[1] if n > x.shape[-1] else centred)
-    kept = s > noise + rank_tolerance(s, x.shape, torch.float64)
+    kept = s > noise_along(vt, noise) + rank_tolerance(s, x.shape, torch.float64)
     return Support(
         mean=torch.where(constant, wide[0], mean),
         basis=torch.where(dead[:, None], 0.0, vt[kept].mT),
