@@ -376,3 +376,34 @@ class TestBadInput:
             alignment.send(self.x[:, :3], "a", "b")
         with pytest.raises(DtypeError, match="int64"):
             alignment.send(self.x.astype(int), "a", "b")
+
+
+def test_lists_and_reversed_arrays_are_sent():
+    latents = planted({"a": 4, "b": 6})
+    alignment = sheafed.align(latents)
+    z = latents["a"]
+    expected = alignment.send(z, "a", "b")
+    np.testing.assert_array_equal(alignment.send(z.tolist(), "a", "b"), expected)
+    np.testing.assert_allclose(alignment.send(z[::-1], "a", "b"), expected[::-1])
+    np.testing.assert_allclose(alignment.send(z[0].tolist(), "a", "b"), expected[0])
+    with pytest.raises(DtypeError, match="array of numbers"):
+        alignment.send([[1.0], [1.0, 2.0]], "a", "b")
+    with pytest.raises(DtypeError, match="longdouble"):
+        alignment.send(z.astype(np.longdouble), "a", "b")
+
+
+def test_the_representation_is_a_line():
+    alignment = sheafed.align(planted({"a": 4, "b": 6}))
+    assert repr(alignment) == "Alignment({'a': 4, 'b': 6}, 2 maps, goal='read')"
+
+
+def test_an_agent_needs_a_name():
+    x = planted({"a": 4, "b": 6})
+    for name in ("", 3):
+        with pytest.raises(InputError, match=f"non-empty string, got {name!r}"):
+            sheafed.align({"a": x["a"], name: x["b"]})
+
+
+def test_single_numbers_are_told_how_to_be_pilots():
+    with pytest.raises(ShapeError, match=r"\(K, d\), got \(30,\); .*reshape\(-1, 1\)"):
+        sheafed.align({"a": np.arange(30.0), "b": np.ones((30, 2))})

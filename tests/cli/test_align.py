@@ -3,6 +3,7 @@ import pytest
 
 import sheafed
 from sheafed.alignment import affine_map
+from sheafed.cli.align import _shown
 
 
 @pytest.fixture
@@ -44,11 +45,11 @@ def test_a_file_is_sent_part_by_part(files, run, monkeypatch, kind):
     z = np.load(files / "anna.npy").astype(kind)
     np.save(files / "z.npy", z)
     arguments = ["--alignment", files / "alignment", "--from", "anna", "--to", "bert"]
-    code, printed, _ = run("send", *arguments, files / "z.npy", "--out", files / "z.npy")
+    code, printed, _ = run("send", *arguments, files / "z.npy", "--out", files / "out.npy")
     assert code == 0
     assert "(50, 5)" in printed
     expected = sheafed.Alignment.load(files / "alignment").send(z, "anna", "bert")
-    received = np.load(files / "z.npy")
+    received = np.load(files / "out.npy")
     assert received.dtype == kind
     np.testing.assert_array_equal(received, expected)
 
@@ -65,6 +66,7 @@ def test_a_file_that_cannot_be_sent_leaves_no_output(files, run, monkeypatch, ba
     code, _, complaint = run("send", *arguments, files / "z.npy", "--out", files / "out.npy")
     assert code == 2
     first = bad_row // 8 * 8
+    assert f"the first at ({bad_row}, 1): nan" in complaint
     assert f"rows {first} to {first + 7} of the latents holds 1 non-finite" in complaint
     assert not list(files.glob("out.npy*"))
 
@@ -89,6 +91,7 @@ def test_tables_fit_into_80_columns(files, run, monkeypatch):
     assert "…" not in printed
     report = sheafed.Alignment.load(files / "x").report()
     assert str(report) in printed
+    assert "rescaled-ridge" in printed
     for pair in report.pairs:
         assert all(f"{f:.3f}" in str(report) for f in (pair.top1, pair.reciprocal_rank))
         assert pair.verdict in str(report)
@@ -100,7 +103,7 @@ def test_undetermined_maps_are_warned_of(files, run):
     named = [f"{n}={files / n}.npy" for n in ("cleo", "bert")]
     code, _, complaint = run("align", *named, "--out", files / "x")
     assert code == 0
-    assert "warning: 4 pilots leave 1 of 1 maps undetermined" in complaint
+    assert "warning: 4 pilots leave the isometries of 1 of 1 edges undetermined" in complaint
 
 
 @pytest.mark.parametrize("goal", ["read", "match", "search"])
@@ -128,13 +131,16 @@ def test_the_gate_names_the_pairs_below_it_and_writes_nothing(files, run, goal):
         (["anna"], "expected NAME=FILE.npy, got 'anna'"),
         (["anna=anna.npy", "anna=bert.npy"], "given twice"),
         (["anna=anna.npy", "bert=none.npy"], "cannot read none.npy"),
-        (["anna=anna.npy", "bert=text.npy"], "cannot read text.npy"),
+        (["anna=anna.npy", "bert=text.npy"], "text.npy as a NumPy array (it is no .npy file"),
         (["anna=anna.npy", "bert=objects.npy"], "cannot read objects.npy"),
-        (["anna=anna.npy", "bert=many.npz"], "several arrays"),
+        (
+            ["anna=anna.npy", "bert=many.npz"],
+            "archive of arrays, ['a', 'b']; write one of them with numpy.save",
+        ),
         (["anna=anna.npy", "bert=bert.npy", "--edge", "annabert"], "--edge A:B"),
         (["anna=anna.npy", "bert=bert.npy", "--whitening", "pca"], "'pca'"),
         (["anna=anna.npy", "bert=bert.npy", "--shrinkage", "much"], "'much'"),
-        (["anna=anna.npy", "bert=bert.npy", "--maps", "spline"], "'spline'"),
+        (["anna=anna.npy", "bert=bert.npy", "--maps", "spline"], "'joint'], got 'spline'"),
         (["anna=anna.npy", "bert=bert.npy", "--goal", "win"], "'win'"),
         (["anna=anna.npy", "bert=bert.npy", "--gate", "1.5"], "--gate must lie in [0, 1], got 1.5"),
     ],
@@ -191,3 +197,70 @@ def test_missing_pilots_and_joint_maps(files, run):
     assert "warning: too few common pilots" in complaint
     assert "anna and bert (0)" in complaint
     assert "anna -> bert" not in printed
+
+
+@pytest.fixture
+def sent(files, run):
+    """The arguments of `sheafed send`, but for the files."""
+    run("align", *[f"{n}={files / n}.npy" for n in ("anna", "bert")], "--out", files / "alignment")
+    return ["send", "--alignment", files / "alignment", "--from", "anna", "--to", "bert"]
+
+
+@pytest.mark.parametrize("link", ["same", "symbolic", "hard", "target"])
+def test_the_latents_that_are_sent_are_not_overwritten(files, run, sent, link):
+    given, out = files / "anna.npy", files / "out.npy"
+    before = given.read_bytes()
+    match link:
+        case "same":
+            out = files / "." / "anna.npy"
+        case "symbolic":
+            out.symlink_to(given)
+        case "hard":
+            out.hardlink_to(given)
+        case "target":
+            out.symlink_to(given)
+            given, out = out, given
+    code, _, complaint = run(*sent, given, "--out", out)
+    assert code == 2
+    assert "is the file of the latents themselves" in complaint
+    assert given.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_latents_of_another_byte_order_are_sent(files, run, sent, kind):
+    z = np.load(files / "anna.npy")
+    np.save(files / "z.npy", z.astype(kind))
+    assert run(*sent, files / "z.npy", "--out", files / "out.npy")[0] == 0
+    expected = sheafed.Alignment.load(files / "alignment").send(z, "anna", "bert")
+    np.testing.assert_allclose(np.load(files / "out.npy"), expected, atol=1e-5)
+    big = z.astype(kind)
+    assert sheafed.align({"a": big, "b": big[:, ::-1]}).send(big, "a", "b").dtype == kind
+
+
+def test_pilots_in_another_order_are_asked_about(files, run):
+    np.save(files / "mixed.npy", np.random.default_rng(1).permutation(np.load(files / "bert.npy")))
+    named = [f"{n}={files / n}.npy" for n in ("anna", "mixed")]
+    code, printed, _ = run("align", *named, "--out", files / "x")
+    assert code == 0
+    assert "next:" not in printed
+    asked = "anna -> mixed, mixed -> anna at chance: are the rows of both files the same inputs in"
+    assert f"{asked} the same order?" in printed.splitlines()[-1]
+    assert "at chance" in str(sheafed.Alignment.load(files / "x").report())
+    code, printed, _ = run("align", named[0], f"bert={files / 'bert'}.npy", "--out", files / "x")
+    assert "chance" not in printed
+    assert "next: sheafed send" in printed
+
+
+def test_copies_of_pilots_are_warned_of(files, run):
+    for name in ("anna", "bert"):
+        np.save(files / f"{name}.npy", np.tile(np.load(files / f"{name}.npy"), (2, 1)))
+    named = [f"{n}={files / n}.npy" for n in ("anna", "bert")]
+    assert (
+        "warning: 50 of 100 pilots repeat others" in run("align", *named, "--out", files / "x")[2]
+    )
+
+
+def test_a_quality_below_the_gate_is_printed_below_it():
+    assert _shown(0.89996, 0.9) == "0.89996"
+    assert _shown(0.5, 0.9) == "0.500"
+    assert _shown(None, 0.9) == "not judged"

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from sheafed.alignment.arrays import ArrayT, as_tensor
+from sheafed.alignment.arrays import ArrayT, as_array, as_tensor
 from sheafed.alignment.products import Products
 from sheafed.atomic_io import write_atomically
 from sheafed.devices import CPU, has_float64
@@ -61,6 +61,7 @@ class AffineMap:
         On the CPU, float32 and coarser latents are mapped in float32 where its rounding is harmless
         (`sheafed.alignment.products`), else in float64.
         """
+        z = as_array("the latents", z)
         shape = (*z.shape[:-1], len(self.value))
         flat = (math.prod(shape[:-1]), shape[-1])
         found = z.new_empty(flat) if isinstance(z, Tensor) else np.empty(flat, z.dtype)
@@ -92,9 +93,9 @@ class AffineMap:
             name = f"rows {numbers.start} to {numbers.stop - 1} of the latents"
             given = as_tensor(name, rows[numbers])
             if given.device == CPU or not has_float64(given.device):
-                read = products.carry(name, given.cpu())
+                read = products.carry(name, given.cpu(), first_row=start)
             else:
-                read = self(check_finite(name, given.to(self.weight.dtype)))
+                read = self(check_finite(name, given.to(self.weight.dtype), first_row=start))
             narrow = _narrowed(read, given)
             yield numbers, narrow if isinstance(z, Tensor) else narrow.numpy()
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from sheafed.alignment import files
 from sheafed.alignment.affine_map import AffineMap, identity_map
-from sheafed.alignment.arrays import ArrayT
+from sheafed.alignment.arrays import ArrayT, as_array
 from sheafed.alignment.report import AlignmentReport
 from sheafed.alignment.routing import best_path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignment(files.AlignmentContent):
     """Latent spaces joined by maps along the edges of a graph, one for each direction.
 
@@ -34,6 +34,10 @@ class Alignment(files.AlignmentContent):
     [('ada', 'bo'), ('bo', 'ada')]
     """
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name!r}: {self.sheaf.dims[name]}" for name in self.names)
+        return f"Alignment({{{sizes}}}, {len(self.maps)} maps, goal={self.goal!r})"
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self.whitenings))
@@ -48,6 +52,7 @@ class Alignment(files.AlignmentContent):
         32 rows or more are refused (`EncoderMismatchError`) if statistics show that they come from
         another encoder than the pilots' latents; `check=False` sends them all the same.
         """
+        z = as_array("the latents", z)
         link = self.link(sender, receiver)
         if check:
             self.fingerprints[sender].check(sender, z)

@@ -1,6 +1,6 @@
 """NumPy arrays or torch tensors in, the same out."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.
 
 def as_tensor(name: str, x: Array) -> Tensor:
     """Return latents in the dtype and on the device that they were given on."""
-    if isinstance(x, np.ndarray) and not x.flags.writeable:
-        x = x.copy()  # a tensor over read-only memory, such as a mapped file, could write there
     try:
-        tensor = torch.as_tensor(x)
+        tensor = torch.as_tensor(_plain(x) if isinstance(x, np.ndarray) else x)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise DtypeError(f"{name} must be an array of numbers: {problem}") from problem
     if not tensor.is_floating_point():
@@ -27,11 +25,35 @@ def as_tensor(name: str, x: Array) -> Tensor:
     return tensor.detach()
 
 
+def _plain(x: NDArray[Any]) -> NDArray[Any]:
+    """Return an array over which there can be a tensor."""
+    if not x.dtype.isnative:
+        return x.astype(x.dtype.newbyteorder("="))
+    # A tensor over read-only memory, such as a mapped file, could write there.
+    return x.copy() if not x.flags.writeable or min(x.strides, default=0) < 0 else x
+
+
+def as_array(name: str, x: ArrayT) -> ArrayT:
+    """Return arrays and tensors as they are, and nested lists as an array."""
+    if isinstance(x, np.ndarray | Tensor):
+        return x
+    try:
+        return np.asarray(x)
+    except ValueError as problem:
+        raise DtypeError(f"{name} must be an array of numbers: {problem}") from problem
+
+
+def _check_table(name: str, x: Tensor) -> Tensor:
+    if x.ndim != 2:
+        remedy = "flatten them" if x.ndim > 2 else "single numbers are reshape(-1, 1)"
+        raise ShapeError(f"{name} must be (K, d), got {tuple(x.shape)}; {remedy}")
+    return x
+
+
 def as_partial_pilots(name: str, x: Array) -> tuple[Tensor, Tensor]:
     """Return latents `(K, d)` and which rows are present: a row of NaN throughout is missing."""
-    given = as_tensor(name, x).cpu()  # pilots are few, and all that is fitted to them is float64
-    if given.ndim != 2:
-        raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")
+    # Pilots are few, and all that is fitted to them is float64.
+    given = _check_table(name, as_tensor(name, x).cpu())
     missing = torch.isnan(given).all(1)
     check_matrix(name, torch.where(missing[:, None], 0.0, given.double()))
     if bool(missing.all()):
@@ -41,8 +63,6 @@ def as_partial_pilots(name: str, x: Array) -> tuple[Tensor, Tensor]:
 
 def as_pilots(name: str, x: Array) -> Tensor:
     """Return latents `(K, d)`, checked, in the dtype that they were given in."""
-    given = as_tensor(name, x).cpu()
+    given = _check_table(name, as_tensor(name, x).cpu())
     check_matrix(name, given.double())
-    if given.ndim != 2:
-        raise ShapeError(f"{name} must be (K, d), got {tuple(given.shape)}; flatten them")
     return given

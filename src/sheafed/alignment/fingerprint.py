@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafed.alignment.arrays import Array
+from sheafed.alignment.arrays import Array, as_tensor
 from sheafed.errors import EncoderMismatchError
 from sheafed.linalg.support import Support, support
 
@@ -126,7 +126,7 @@ def _correlation(pair: Tensor) -> float:
 def _sample(z: Array) -> Tensor:
     numbers = np.unique(np.linspace(0, max(0, len(z) - 1), min(len(z), MOST_ROWS)).astype(int))
     if isinstance(z, np.ndarray):
-        return torch.as_tensor(np.asarray(z[numbers])).double()
+        return as_tensor("the latents", z[numbers]).double()
     return z.detach()[torch.from_numpy(numbers).to(z.device)].cpu().double()
 
 

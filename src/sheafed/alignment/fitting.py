@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import networkx as nx
 import torch
@@ -15,7 +15,7 @@ from sheafed import graphs
 from sheafed.alignment.alignment import Alignment
 from sheafed.alignment.arrays import Array, as_pilots
 from sheafed.alignment.fingerprint import fingerprint
-from sheafed.alignment.kinds import Kind, Maps, kinds_of
+from sheafed.alignment.kinds import Kind, KindName, Maps, kinds_of
 from sheafed.alignment.pair_maps import choose_maps, pair_fit
 from sheafed.alignment.pilot_table import PilotTable, pilot_table
 from sheafed.alignment.report import EdgeFit
@@ -61,7 +61,8 @@ def align(
 
     Args:
         latents: for each agent the latents `(K, d)` of the same K pilots in the same order. A row
-            of NaN stands for a pilot that the agent has not encoded.
+            of NaN stands for a pilot that the agent has not encoded. Copies of a pilot are left
+            out, with a `RepeatedPilotsWarning`.
         graph: the neighbours, as a networkx graph or a list of edges; all pairs by default. Pairs
             with too few pilots in common are left out, with a `MissingPilotsWarning`.
         whitening: fit the whitening of isometries to the pilots, or to each agent's own `private`
@@ -70,11 +71,13 @@ def align(
         shrinkage: how far covariances are shrunk before whitening, 0 to 1. With `"auto"` held-out
             pilots choose that of each map, and the sheaf has the Ledoit-Wolf optimum.
         private: with `whitening="private"`, each agent's latents `(n, d)` of its own data.
-        maps: the kind of map: `"procrustes"` (an isometry of white latents), `"ridge"`, `"affine"`
-            (least squares), `"low-rank"` or `"canonical"`. With `"auto"` held-out pilots choose
-            for each direction of each edge; rescaled ridge unless another kind is clearly better.
-        goal: what maps are chosen for. `"read"`: the receiver's head reads the latents, so their
-            error counts, in units of the receiver's deviation of each coordinate. `"match"`: the
+        maps: the kind of map: `"procrustes"` (an isometry of white latents), `"rescaled-ridge"`,
+            `"ridge"`, `"affine"` (least squares), `"low-rank"`, `"canonical"` or `"joint"`. With
+            `"auto"` held-out pilots choose for each direction of each edge; rescaled ridge unless
+            another kind is clearly better. Where the best all find every pilot, the least residual
+            decides.
+        goal: what maps are chosen for. `"read"`: the receiver's head reads the latents; the rank of
+            the right pilot counts, by the cosine and by that in standard units. `"match"`: the
             receiver looks for the nearest of its own latents by the cosine. `"search"`: mapped
             latents are an index, which the receiver's own latents search by the cosine.
         joint: let maps through the common space of all agents compete, fitted to all pilots that
@@ -82,6 +85,8 @@ def align(
             such a map, of the options that do best elsewhere; nothing judges it.
     """
     check_goal(goal)
+    if maps not in ("auto", *get_args(KindName)):
+        raise InputError(f"maps must be 'auto' or one of {list(get_args(KindName))}, got {maps!r}")
     if not isinstance(latents, Mapping):
         raise InputError(
             f"latents must be a mapping from names to arrays, got {type(latents).__name__}; write "
@@ -89,6 +94,9 @@ def align(
         )
     if len(latents) < 2:
         raise EmptyInputError(f"alignment needs at least two agents, got {list(latents)}")
+    for name in latents:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"the name of an agent must be a non-empty string, got {name!r}")
     table = pilot_table(latents)
     pilots = {name: table.own(name) for name in table.latents}
     joint = joint or maps == "joint"
@@ -255,8 +263,10 @@ def _warn_undetermined(fits: Sequence[EdgeFit], pilots: int) -> None:
             for f in loose
         )
         warnings.warn(
-            f"{pilots} pilots leave {len(loose)} of {len(fits)} maps undetermined on a subspace "
-            f"({named}); use more pilots, or look for dead latent units",
+            f"{pilots} pilots leave the isometries of {len(loose)} of {len(fits)} edges "
+            f"undetermined on a subspace ({named}), on which round trips and maps of the kind "
+            "procrustes are arbitrary, other maps are not; use more pilots, or look for dead "
+            "latent units",
             UndeterminedMapWarning,
             stacklevel=3,
         )

@@ -14,6 +14,8 @@ from sheafed.errors import EmptyInputError
 
 FOLDS = 5
 FEWEST_PILOTS = 4
+# Up to so many dimensions the cosine, which ignores lengths, says little: in one it is a sign.
+FEW_DIMENSIONS = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class HeldOut:
     standard_reciprocal_ranks: tuple[float, ...]
     """The same in the receiver's standard units, as a head sees latents that it standardises."""
     first_of_ten: tuple[float, ...]
-    """How often the right pilot is the nearest of ten: it and nine random ones."""
+    """How often the right pilot is the nearest of ten: it and nine random ones. For receivers of up
+    to three dimensions by distance, in standard units."""
     neighbour_reciprocal_ranks: tuple[float, ...]
     """The mean of 1 / rank of a query's nearest neighbour in an index of mapped latents
     (`neighbour_ranks`)."""
@@ -90,6 +93,22 @@ def ranks(read: Tensor, own: Tensor) -> Tensor:
     cosines = a @ b.mT
     right = cosines.diagonal()[:, None]
     return (cosines > right).sum(1) + ((cosines == right).sum(1) + 1) / 2
+
+
+def distance_ranks(read: Tensor, own: Tensor) -> Tensor:
+    """Return the rank `(n,)` of the right row for each query, from 1, by the distance.
+
+    >>> distance_ranks(torch.tensor([[1.0], [4.0]]), torch.tensor([[2.0], [0.5]]))
+    tensor([2., 2.])
+
+    Args:
+        read: `(n, d)`, queries.
+        own: `(n, d)`, what is searched; row i is the answer to query i. Equal distances share their
+            ranks.
+    """
+    distances = (read[:, None] - own).square().sum(-1)
+    right = distances.diagonal()[:, None]
+    return (distances < right).sum(1) + ((distances == right).sum(1) + 1) / 2
 
 
 def nearest_others(own: Tensor) -> Tensor:

@@ -173,4 +173,5 @@ def pair_fit(pair: Pair, choice: Choice[Kind], pilots: int) -> PairFit:
         first_of_ten=mean(found.first_of_ten) if judged else None,
         neighbour_reciprocal_rank=mean(found.neighbour_reciprocal_ranks) if judged else None,
         fold_size=pilots // len(found.residuals) if judged else 0,
+        d_receiver=len(choice.map.value),
     )

@@ -40,14 +40,20 @@ class Products:
     too_coarse: bool = field(default=False, init=False)
     """Whether float32 was found to be."""
 
-    def carry(self, name: str, given: Tensor) -> Tensor:
-        """Return what finite latents `(n, d_sender)` are mapped to, in float32 or wider."""
+    def carry(self, name: str, given: Tensor, first_row: int = 0) -> Tensor:
+        """Return what finite latents `(n, d_sender)` are mapped to, in float32 or wider.
+
+        Args:
+            name: of the part, for errors.
+            given: the part.
+            first_row: its number in the whole, for errors.
+        """
         if given.dtype in LIMITS and len(given) >= FEWEST_ROWS and not self.too_coarse:
-            product = self._single.product(self._single.centred(name, given))
+            product = self._single.product(self._single.centred(name, given, first_row))
             if self._is_harmless(given, product):
                 return product.add_(self._single.value)
             self.too_coarse = True
-        product = self._wide.product(self._wide.centred(name, given))
+        product = self._wide.product(self._wide.centred(name, given, first_row))
         return product.add_(self._wide.value)
 
     def _is_harmless(self, given: Tensor, product: Tensor) -> bool:
@@ -84,7 +90,7 @@ class _Typed:
     value: Tensor
     most_rows: int
 
-    def centred(self, name: str, given: Tensor) -> Tensor:
+    def centred(self, name: str, given: Tensor, first_row: int = 0) -> Tensor:
         """Return latents without the centre, until the next part, or raise if they are not finite.
 
         In float32 a mean that is large beside the deviation cancels here without any rounding.
@@ -97,7 +103,7 @@ class _Typed:
         # The sum of numbers that are not all finite is not, at a fraction of the cost of a look
         # at each; a sum may overflow without them.
         if not bool(torch.isfinite(room.sum())):
-            check_finite(name, given.to(torch.float64))
+            check_finite(name, given.to(torch.float64), first_row)
         return room
 
     def product(self, x: Tensor) -> Tensor:

@@ -1,14 +1,16 @@
 """How well an alignment is fitted: each directed pair, each edge, and each cycle of a basis."""
 
 import io
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 
+from sheafed.alignment.held_out import FEW_DIMENSIONS
 from sheafed.alignment.report_tables import pairs_table
-from sheafed.alignment.selection import Goal
+from sheafed.alignment.selection import Goal, check_goal
 from sheafed.sheaf.holonomy import Holonomy
 
 Verdict = Literal["good", "usable", "poor", "undetermined"]
@@ -17,9 +19,15 @@ Verdict = Literal["good", "usable", "poor", "undetermined"]
 # own latents, 92 and 98 % where maps are good, 82 and 94 % where they are usable, on two data sets
 # (docs/tutorial/align-encoders.md).
 GOOD, USABLE = 0.97, 0.8
+# The largest residual of each word for receivers of few dimensions. A head that splits Gaussian
+# latents at their mean, read with full variance, then decides 90 and 80 % as it would.
+GOOD_RESIDUAL, USABLE_RESIDUAL = 0.1, 0.4
 # Below this the right pilot is not searched among ten.
 FEWEST_SEARCHED = 10
+# `first_of_ten` of random ranks: its mean, and the standard deviation for one pilot.
+CHANCE, CHANCE_DEVIATION = 0.1, math.sqrt(1 / 19 - 1 / 100)
 COLUMNS = 80  # of a printed report
+SHOWN_DOUBTS = 3
 
 
 @dataclass(frozen=True)
@@ -68,12 +76,14 @@ class PairFit:
     """The mean of 1 / rank of the right pilot in that order."""
     first_of_ten: float | None
     """How often the right pilot is the nearest of ten, the others being random: whatever the number
-    of pilots, 1 is certain and 0.1 is chance."""
+    of pilots, 1 is certain and 0.1 is chance. By distance for receivers of up to 3 dimensions."""
     neighbour_reciprocal_rank: float | None
     """The mean of 1 / rank of a query's nearest neighbour in an index of mapped latents. Queries
     are the pilots of a fold in the receiver's own latents, the index has the others of the fold."""
     fold_size: int
     """How many pilots are searched: the fewer, the easier."""
+    d_receiver: int | None = None
+    """The receiver's dimension; None in files that do not have it."""
 
     def quality(self, goal: Goal) -> float | None:
         """Return a number from 0 to 1; None if no common pilots could judge the map.
@@ -81,7 +91,7 @@ class PairFit:
         To read `first_of_ten`, to match the reciprocal rank of the right pilot, to search that of
         the nearest neighbour.
         """
-        match goal:
+        match check_goal(goal):
             case "read":
                 return self.first_of_ten
             case "match":
@@ -94,9 +104,21 @@ class PairFit:
         """What to expect when the receiver reads; undetermined if pilots are too few to tell."""
         if self.first_of_ten is None or self.fold_size < FEWEST_SEARCHED:
             return "undetermined"
+        few = self.d_receiver is not None and self.d_receiver <= FEW_DIMENSIONS
+        if few and self.residual is not None:
+            if self.residual <= GOOD_RESIDUAL:
+                return "good"
+            return "usable" if self.residual <= USABLE_RESIDUAL else "poor"
         if self.first_of_ten >= GOOD:
             return "good"
         return "usable" if self.first_of_ten >= USABLE else "poor"
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether enough pilots are found no better than unrelated ones (3 standard errors)."""
+        if self.first_of_ten is None or self.fold_size < FEWEST_SEARCHED:
+            return False
+        return self.first_of_ten <= CHANCE + 3 * CHANCE_DEVIATION / math.sqrt(self.pilots)
 
 
 @dataclass(frozen=True)
@@ -122,6 +144,18 @@ class AlignmentReport:
         with console.capture() as shown:
             console.print(self)
         return shown.get()
+
+    @property
+    def doubt(self) -> str | None:
+        """What to ask where maps are at chance; None if no pair is."""
+        named = [f"{pair.sender} -> {pair.receiver}" for pair in self.pairs if pair.at_chance]
+        if not named:
+            return None
+        more = f" and {len(named) - SHOWN_DOUBTS} more" if len(named) > SHOWN_DOUBTS else ""
+        return (
+            f"{', '.join(named[:SHOWN_DOUBTS])}{more} at chance: are the rows of both files the "
+            "same inputs in the same order?"
+        )
 
     def below(self, quality: float) -> tuple[PairFit, ...]:
         """Return the pairs whose held-out quality is not known to reach a number from 0 to 1.

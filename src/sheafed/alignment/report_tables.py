@@ -32,6 +32,8 @@ def pairs_table(report: AlignmentReport) -> Table:
             *map(_shown, figures),
             "not judged" if pair.first_of_ten is None else pair.verdict,
         )
+    table.columns[2].no_wrap = True  # names fold, kinds of map do not
+    table.caption = report.doubt
     return table
 
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.alignment.arrays import Array, as_pilots
 from sheafed.alignment.held_out import (
+    FEW_DIMENSIONS,
     HeldOut,
     deviation,
+    distance_ranks,
     first_of,
     folds,
     mean,
@@ -230,12 +232,13 @@ def _figures(
     read = part.read(option.solve(part.fitted))
     found = ranks(read - centre, y - centre)
     standard = ranks((read - centre) * units, (y - centre) * units)
+    few = y.shape[-1] <= FEW_DIMENSIONS
     return (
         residual(read, y, spread),
         float((found <= 1).double().mean()),
         float((1 / found).mean()),
         float((1 / standard).mean()),
-        first_of(TEN, found),
+        first_of(TEN, distance_ranks(read * units, y * units) if few else found),
         float((1 / neighbour_ranks(read, y, part.nearest)).mean()),
     )
 

@@ -110,7 +110,8 @@ def align(
     if gate is not None:
         _check_gate(report, gate)
     fitted.save(out)
-    print(f"wrote {out}; next: sheafed send --alignment {out} --from A --to B z.npy --out out.npy")
+    following = f"next: sheafed send --alignment {out} --from A --to B z.npy --out out.npy"
+    print(f"wrote {out}; {report.doubt or following}")
 
 
 def send(
@@ -131,6 +132,10 @@ def send(
     """Map one agent's latents into another agent's latent space; the file may exceed memory."""
     from sheafed.alignment import Alignment
 
+    if out.exists() and latents.exists() and out.samefile(latents):
+        raise InputError(
+            f"--out {out} is the file of the latents themselves, which would be lost; give another"
+        )
     fitted = Alignment.load(alignment_directory)
     given = _read_array(latents, mapped=True)
     link = fitted.link(sender, receiver)
@@ -149,7 +154,7 @@ def _send_file(link: AffineMap, given: NDArray[Any], path: Path) -> tuple[int, .
     parts = link.chunks(given)
     first = next(parts)  # input that cannot be mapped raises before anything is written
     console = Console(stderr=True)
-    header = {"descr": np.lib.format.dtype_to_descr(given.dtype), "fortran_order": False}
+    header = {"descr": np.lib.format.dtype_to_descr(first[1].dtype), "fortran_order": False}
     with (
         written_atomically(path) as file,
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
@@ -167,7 +172,8 @@ def _check_gate(report: AlignmentReport, gate: float) -> None:
     poor = report.below(gate)
     if poor:
         named = ", ".join(
-            f"{pair.sender} -> {pair.receiver} {_shown(pair.quality(report.goal))}" for pair in poor
+            f"{pair.sender} -> {pair.receiver} {_shown(pair.quality(report.goal), gate)}"
+            for pair in poor
         )
         raise AlignmentQualityError(
             f"the held-out quality of {len(poor)} of {len(report.pairs)} pairs is below --gate "
@@ -175,8 +181,12 @@ def _check_gate(report: AlignmentReport, gate: float) -> None:
         )
 
 
-def _shown(quality: float | None) -> str:
-    return "not judged" if quality is None else f"{quality:.3f}"
+def _shown(quality: float | None, gate: float) -> str:
+    """Return a quality below the gate in as many digits as show that."""
+    if quality is None:
+        return "not judged"
+    texts = (f"{quality:.{digits}f}" for digits in range(3, 17))
+    return next((text for text in texts if float(text) < gate), str(quality))
 
 
 def _read_named(arguments: list[str]) -> dict[str, NDArray[Any]]:
@@ -197,12 +207,18 @@ def _read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (OSError, ValueError, EOFError, OverflowError, MemoryError) as problem:
+        # What is no array, NumPy takes for a pickle, and advises to trust it.
+        reason = "it is no .npy file of numbers" if "pickle" in str(problem) else problem
         raise InputError(
-            f"cannot read {path} as a NumPy array ({problem}); write one with numpy.save"
+            f"cannot read {path} as a NumPy array ({reason}); write one with numpy.save"
         ) from problem
     if not isinstance(array, np.ndarray):
+        names = array.files
         array.close()
-        raise InputError(f"{path} contains several arrays; give a .npy file with one")
+        raise InputError(
+            f"{path} is an archive of arrays, {names}; write one of them with numpy.save, and give "
+            "that .npy file"
+        )
     return array
 
 

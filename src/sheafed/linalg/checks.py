@@ -30,14 +30,15 @@ def check_matrix(name: str, x: Tensor) -> Tensor:
     return x
 
 
-def check_finite(name: str, x: Tensor) -> Tensor:
-    """Return `x` if all its entries are finite."""
+def check_finite(name: str, x: Tensor, first_row: int = 0) -> Tensor:
+    """Return `x` if all its entries are finite; `first_row` is its number in what `x` is of."""
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         bad = int((~finite).sum())
         where = tuple(int(i) for i in (~finite).nonzero()[0])
+        shown = (where[0] + first_row, *where[1:]) if where else where
         raise NonFiniteError(
-            f"{name} holds {bad} non-finite of {x.numel()} values, the first at {where}: "
+            f"{name} holds {bad} non-finite of {x.numel()} values, the first at {shown}: "
             f"{x[where].item()}; fix what produced it, nothing is repaired here"
         )
     return x

@@ -19,8 +19,8 @@ from sheafed.linalg.identifiability import noise_along, rounding_noise
 from sheafed.linalg.procrustes import rank_tolerance
 from sheafed.linalg.whitening import Shrinkage, Whitening, ledoit_wolf
 
-# Coordinates that differ from their mean by fewer units of rounding, root mean square, are constant;
-# to store a number takes a third of a unit at most.
+# Coordinates that differ from their mean by fewer units of rounding, root mean square, do not
+# vary; to store a number takes a third of a unit at most.
 ROUNDINGS = 2
 
 
