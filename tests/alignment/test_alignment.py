@@ -407,3 +407,24 @@ def test_an_agent_needs_a_name():
 def test_single_numbers_are_told_how_to_be_pilots():
     with pytest.raises(ShapeError, match=r"\(K, d\), got \(30,\); .*reshape\(-1, 1\)"):
         sheafed.align({"a": np.arange(30.0), "b": np.ones((30, 2))})
+
+
+def test_a_file_that_does_not_know_the_dimension_of_receivers_is_read(tmp_path):
+    alignment = sheafed.align(planted({"a": 4, "b": 6}))
+    document = alignment.save(tmp_path) / "alignment.json"
+    content = json.loads(document.read_text())
+    assert [pair.pop("d_receiver") for pair in content["pairs"]] == [6, 4]
+    document.write_text(json.dumps(content))
+    verdicts = [pair.verdict for pair in sheafed.Alignment.load(tmp_path).pairs]
+    assert verdicts == [pair.verdict for pair in alignment.pairs]
+
+
+def test_an_agent_that_joins_leaves_the_maps_of_the_others():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 8))
+    latents = {n: x @ rng.standard_normal((8, d)) for n, d in {"a": 5, "c": 6, "d": 4}.items()}
+    before = sheafed.align(latents)
+    after = sheafed.align(latents | {"b": x + rng.standard_normal((60, 8))})
+    for pair, found in before.maps.items():
+        for part, tensor in vars(found).items():
+            assert torch.equal(tensor, getattr(after.maps[pair], part))
