@@ -92,6 +92,8 @@ def test_tables_fit_into_80_columns(files, run, monkeypatch):
     report = sheafed.Alignment.load(files / "x").report()
     assert str(report) in printed
     assert "rescaled-ridge" in printed
+    short = [f"{n}={files / f}.npy" for n, f in (("budapest", "anna"), ("brussels", "bert"))]
+    assert "brussels" in run("align", *short, "--out", files / "y")[1]
     for pair in report.pairs:
         assert all(f"{f:.3f}" in str(report) for f in (pair.top1, pair.reciprocal_rank))
         assert pair.verdict in str(report)

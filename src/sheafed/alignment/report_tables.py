@@ -33,6 +33,7 @@ def pairs_table(report: AlignmentReport) -> Table:
             "not judged" if pair.first_of_ten is None else pair.verdict,
         )
     table.columns[2].no_wrap = True  # names fold, kinds of map do not
+    table.padding = (0, 1, 0, 0)
     table.caption = report.doubt
     return table
 
