@@ -8,8 +8,8 @@ import pytest
 
 import sheafed
 
-PACKAGES = ("sheafed", "sheafed.config", "sheafed.datasets", "sheafed.network")
-PACKAGES += ("sheafed.pretrained", "sheafed.transport", "sheafed.transport.zenoh")
+PACKAGES = ("sheafed", "sheafed.checkpointing", "sheafed.config", "sheafed.datasets")
+PACKAGES += ("sheafed.network", "sheafed.pretrained", "sheafed.transport", "sheafed.transport.zenoh")
 
 
 @pytest.mark.parametrize("name", PACKAGES)

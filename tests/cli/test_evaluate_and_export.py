@@ -1,6 +1,7 @@
 """`sheafed evaluate` and `sheafed export`: a finished run from its directory alone."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -154,3 +155,22 @@ def test_a_config_of_another_version(tmp_path):
     (tmp_path / "config.json").write_text('{"data": {"colour": "red"}}')
     with pytest.raises(ConfigError, match=r"config\.json cannot be used, .* another version"):
         sheafed.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("status.json", "one agent of a network of peers: every agent has its own weights alone"),
+        ("alignment.json", "is an alignment, not a run: .*use `sheafed send`"),
+    ],
+)
+def test_other_directories_are_named_with_what_can_be_done(run, tmp_path, file, said):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / file).touch()
+    for command in (["evaluate", "other"], ["export", "other", "--from", "a", "--to", "b"]):
+        code, _, complaint = run(*command, *(["--out", "a.pt2"] if "export" in command else []))
+        assert code == 2
+        assert re.search(said, complaint)
+    for agents in (None, []):
+        with pytest.raises(ConfigError, match=said):
+            sheafed.load(tmp_path / "other", agents)

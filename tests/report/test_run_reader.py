@@ -99,3 +99,15 @@ def test_labels_tell_runs_apart(tmp_path):
         read_runs([tmp_path / "a/run", tmp_path / "a/../a/run"])
     with pytest.raises(InputError, match="at least one run directory"):
         read_runs([])
+
+
+@pytest.mark.parametrize("given", ["net", "net/ada"])
+def test_a_network_of_peers_is_named_with_what_shows_it(tmp_path, given):
+    """It has a summary of its own kind; a page of it had wrong counts, or was a traceback."""
+    write_run(tmp_path / "net" / "ada")
+    (tmp_path / "net" / "ada" / "status.json").touch()
+    (tmp_path / "net" / "summary.json").write_text('{"agents": {}, "edges": []}')
+    with pytest.raises(ReportError, match="of a network of peers") as error:
+        read_run(tmp_path / given)
+    assert f"sheafed network status {tmp_path / 'net'}`" in str(error.value)
+    assert str(tmp_path / given / "summary.json") in str(error.value)

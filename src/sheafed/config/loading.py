@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sheafed.agents.agent import Agent
+from sheafed.alignment.files import DOCUMENT
 from sheafed.checkpointing.run_directory import CONFIG
 from sheafed.config.custom_method import AllowCode
 from sheafed.config.experiment import Experiment
@@ -14,6 +15,7 @@ from sheafed.config.federation import build_federation
 from sheafed.config.running import read_config
 from sheafed.errors import ConfigError, InputError
 from sheafed.methods import Method
+from sheafed.network.status import peer_directory
 from sheafed.training import Network, load_network
 from sheafed.training.loading import Which
 
@@ -68,6 +70,7 @@ def load(
         allow_code: modules, or files `NAME.py`, from which a method of your own that the run's
             config names may be imported; not needed if `method` is given.
     """
+    _check_kind(Path(run))
     if agents is None:
         config = run_config(Path(run), device)
         if method is not None:  # in place of one that the config names, which is not imported
@@ -87,6 +90,7 @@ def run_config(run: Path, device: str | None = None) -> Experiment:
     """
     if not run.is_dir():
         raise ConfigError(f"there is no run directory {run}")
+    _check_kind(run)
     experiment = read_config(run)
     if experiment is None:
         raise ConfigError(
@@ -97,3 +101,17 @@ def run_config(run: Path, device: str | None = None) -> Experiment:
         return experiment
     training = experiment.training.model_copy(update={"device": device})
     return experiment.model_copy(update={"training": training})
+
+
+def _check_kind(directory: Path) -> None:
+    """Raise if a directory is none of a run, with what can be done with it."""
+    if (found := peer_directory(directory)) is not None:
+        raise ConfigError(
+            f"{found}: every agent has its own weights alone, which cannot be loaded together; "
+            "Agent.load_weights takes those of one, see docs/how-to/one-process-per-agent.md"
+        )
+    if (directory / DOCUMENT).is_file():
+        raise ConfigError(
+            f"{directory} is an alignment, not a run: it holds maps between latents, no encoders "
+            "and heads; use `sheafed send`, or sheafed.Alignment.load(directory) in Python"
+        )

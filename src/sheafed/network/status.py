@@ -92,6 +92,15 @@ class StatusFile:
             self._failing = False
 
 
+def peer_directory(directory: Path) -> str | None:
+    """Say in words that a directory is one of a network of peers, of all or of one; else None."""
+    if (directory / STATUS).is_file():
+        return f"{directory} is the directory of one agent of a network of peers"
+    if any(directory.glob(f"*/{STATUS}")):
+        return f"{directory} is the directory of a network of peers"
+    return None
+
+
 def read_statuses(directory: Path) -> dict[str, Status]:
     """Return the statuses in the subdirectories of a network's directory, by agent."""
     found = [_read(path) for path in sorted(directory.glob(f"*/{STATUS}"))]

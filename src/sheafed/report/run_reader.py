@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.checkpointing.run_directory import CHECKPOINT, CONFIG, METRICS, SUMMARY
 from sheafed.errors import CheckpointError, InputError, ReportError
+from sheafed.network.status import STATUS, peer_directory
 from sheafed.transport.ledger import Ledger
 
 Record = dict[str, Any]
@@ -74,6 +76,13 @@ def read_runs(directories: Sequence[str | Path]) -> list[RunDirectory]:
 def read_run(directory: str | Path, label: str | None = None) -> RunDirectory:
     path = Path(directory)
     label = label or path.resolve().name
+    if (found := peer_directory(path)) is not None:
+        whole = path.parent if (path / STATUS).is_file() else path
+        raise ReportError(
+            f"{found}, and there is no page about one: no process knows the whole network; "
+            f"`sheafed network status {shlex.quote(str(whole))}` shows the agents, and "
+            f"{path / SUMMARY} has the figures once they have ended"
+        )
     if not ((path / METRICS).is_file() or (path / SUMMARY).is_file()):
         raise ReportError(
             f"{path} is not a run directory: it has neither {METRICS} nor {SUMMARY}; give a "
