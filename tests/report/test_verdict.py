@@ -1,5 +1,7 @@
 """The sentence above a report."""
 
+from dataclasses import replace
+
 import pytest
 
 from sheafed.report.run_reader import RunDirectory
@@ -77,11 +79,41 @@ def test_an_unfinished_run_has_no_worst_pair():
         ({"oracle": 0.8}, "heads know their neighbours' data too little: try distillation, pilots"),
         ({"oracle": 0.8, "method": DISTILLED}, "too little: try pilots of all classes or"),
         ({"oracle": 0.81, "private": 0.81}, "nothing notable is lost on the edges"),
-        ({"oracle": None, "private": None}, "nothing notable is lost on the edges"),
+        ({"oracle": None, "private": None}, "what is lost on the way was not measured"),
+        ({"oracle": None, "private": 0.8}, "not measured (it needs training.oracle = true"),
+        ({"oracle": None}, "latents lose on their way or heads know their neighbours' data too"),
     ],
 )
 def test_what_to_try(given, said):
     assert said in advice(run(**given))
+
+
+def by_pair(*pairs, private=0.9):
+    """A run whose agents all have one private value, of the pairs (communication, oracle)."""
+    found = run(private, *(sum(each) / len(pairs) for each in zip(*pairs, strict=True)))
+    agents = {name: {"private_accuracy": private, "dimension": 8} for name in "abcd"}
+    edges = [
+        {"sender": s, "receiver": "d", "communication_accuracy": c, "oracle_accuracy": o}
+        for s, (c, o) in zip("abc", pairs, strict=True)
+    ]
+    return replace(found, agents=agents, edges=edges)
+
+
+def test_each_pair_is_judged_by_itself():
+    """The means of the first run say that nothing is lost on the way."""
+    lost, unknown, fine = (0.300, 0.617), (0.7, 0.7), (0.9, 0.6)
+    assert advice(by_pair(lost, unknown, fine)) == (
+        "latents lose on their way on 1 of 3 pairs, a → d (0.300, oracle encoder 0.617): try "
+        "distillation, more pilots or more epochs; heads know their neighbours' data too little "
+        "on 1 of 3 pairs, b → d (0.700, private 0.900): try distillation, pilots of all classes "
+        "or more epochs"
+    )
+    twice = advice(by_pair(lost, (0.5, 0.6), fine))
+    assert "on 2 of 3 pairs, most on a → d (0.300, oracle encoder 0.617)" in twice
+    assert "heads" not in twice
+    assert advice(by_pair(fine, fine, fine)) == "nothing notable is lost on the edges"
+    # Every pair loses too little to be named, but all of them do.
+    assert advice(by_pair(*[(0.86, 0.9)] * 3)).startswith("latents lose on their way: try")
 
 
 def test_an_error_is_worse_where_it_is_greater():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from sheafed.report.metric_values import (
@@ -19,6 +19,16 @@ from sheafed.report.style import format_number
 NOTABLE = 0.02
 """The smallest difference of accuracies that calls for advice: deviations between seeds in
 docs/results/digits.md are about as large. Of other metrics it is a share of the reference."""
+PAIR_NOTABLE = 0.05
+"""The same of one pair, whose test data are fewer."""
+CAUSES = {
+    "way": "latents lose on their way",
+    "heads": "heads know their neighbours' data too little",
+    "either": "latents lose on their way or heads know their neighbours' data too little",
+}
+UNMEASURED = (
+    "what is lost on the way was not measured (it needs training.oracle = true, in one process)"
+)
 
 
 def verdict(run: RunDirectory) -> str | None:
@@ -46,25 +56,67 @@ def worst_edge(run: RunDirectory) -> Record | None:
     """Return the directed edge with the worst communication, of those with the first metric."""
     metric = metric_names([run])[0]
     key, sign = f"communication_{metric}", 1 if greater_is_better(run, metric) else -1
-    measured = [edge for edge in run.edges if _known(edge.get(key))]
-    return min(measured, key=lambda edge: sign * edge[key], default=None)
+    return min(_measured(run), key=lambda edge: sign * edge[key], default=None)
 
 
 def advice(run: RunDirectory) -> str:
-    """Return what to try next, by which of the references communication falls short of."""
-    values, sign = _values(run), 1 if greater_is_better(run, metric_names([run])[0]) else -1
+    """Return what to try next, by what pairs fall short of; or what was not measured."""
+    edges = _measured(run)
+    by_pair = [(_cause(run, _pair(run, edge), PAIR_NOTABLE), edge) for edge in edges]
+    whole = _cause(run, _values(run), NOTABLE)
+    found = {cause for cause, _ in by_pair if cause in CAUSES}
+    if whole in CAUSES and (whole == "way" or not found):  # many pairs lose a little, or no pairs
+        found.add(whole)
+    parts = []
+    for cause in (cause for cause in CAUSES if cause in found):
+        where = _where(run, [edge for of, edge in by_pair if of == cause], len(edges), cause)
+        parts.append(CAUSES[cause] + where + _remedy(run, cause))
+    if not parts:
+        unmeasured = "oracle" not in _values(run)
+        parts = [UNMEASURED if unmeasured else "nothing notable is lost on the edges"]
+    return "; ".join(parts)
+
+
+def _cause(run: RunDirectory, values: Mapping[str, float], margin: float) -> str | None:
+    """Return what communication, of a pair or on average, falls short by; None if it does not."""
+    sign = 1 if greater_is_better(run, metric_names([run])[0]) else -1
 
     def lacks(kind: str) -> bool:
-        if kind not in values:
+        if kind not in values or "communication" not in values:
             return False
         scale = 1.0 if is_accuracy([run]) else abs(values[kind])
-        return sign * (values[kind] - values["communication"]) > NOTABLE * scale
+        return sign * (values[kind] - values["communication"]) > margin * scale
 
     if lacks("oracle"):  # the receiver's own encoder would do better: the map loses something
-        return f"latents lose on their way: try {_alternatives(_for_maps(run))}"
-    if lacks("private"):  # even its own encoder would not help: its head does not know such inputs
-        return f"heads know their neighbours' data too little: try {_alternatives(_for_heads(run))}"
-    return "nothing notable is lost on the edges"
+        return "way"
+    if lacks("private"):  # if even its own encoder does not help, its head does not know such inputs
+        return "heads" if "oracle" in values else "either"
+    return None
+
+
+def _where(run: RunDirectory, edges: Sequence[Record], total: int, cause: str) -> str:
+    """Return on how many pairs something is lost, and on which of them the most."""
+    if not edges:
+        return ""
+    kind, name = ("oracle", "oracle encoder") if cause == "way" else ("private", "private")
+
+    def loss(edge: Record) -> float:
+        values = _pair(run, edge)
+        return abs(values[kind] - values["communication"])
+
+    most = max(edges, key=loss)
+    values = _pair(run, most)
+    return (
+        f" on {len(edges)} of {total} pairs, {'most on ' if len(edges) > 1 else ''}"
+        f"{most['sender']} → {most['receiver']} ({format_number(values['communication'])}, "
+        f"{name} {format_number(values[kind])})"
+    )
+
+
+def _remedy(run: RunDirectory, cause: str) -> str:
+    if cause == "either":
+        return f", {UNMEASURED}"
+    return f": try {_alternatives(_for_maps(run) if cause == 'way' else _for_heads(run))}"
 
 
 def _for_maps(run: RunDirectory) -> Iterator[str]:
@@ -112,6 +164,21 @@ def _values(run: RunDirectory) -> dict[str, float]:
     """Return the means of the first metric, by kind; what was not measured is absent."""
     metric = metric_names([run])[0]
     found = {kind: run.summary.get(f"{kind}_{metric}") for kind in KINDS}
+    return {kind: value for kind, value in found.items() if _known(value)}
+
+
+def _measured(run: RunDirectory) -> list[Record]:
+    """Return the directed edges with a value of the first metric."""
+    key = f"communication_{metric_names([run])[0]}"
+    return [edge for edge in run.edges if _known(edge.get(key))]
+
+
+def _pair(run: RunDirectory, edge: Record) -> dict[str, float]:
+    """Return the values of the first metric of a pair, and the sender's private one."""
+    metric = metric_names([run])[0]
+    sender = run.agents.get(edge["sender"], {})
+    found = {kind: edge.get(f"{kind}_{metric}") for kind in ("communication", "oracle")}
+    found["private"] = sender.get(f"private_{metric}")
     return {kind: value for kind, value in found.items() if _known(value)}
 
 
