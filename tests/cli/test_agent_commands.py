@@ -1,9 +1,12 @@
+import json
 import signal
 import stat
 import sys
+from dataclasses import asdict
 
 import pytest
 
+from sheafed.network.status import Status
 from tests.helpers.lock_holder import used_by_another
 
 FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
@@ -107,3 +110,26 @@ def test_a_second_agent_or_network_in_a_directory_is_refused_before_it_has_a_sec
             assert "r is in use: another process or thread writes into it" in complaint
     assert [path.name for path in (tmp_path / "r").iterdir()] == [".lock"]
     assert stat.S_IMODE((tmp_path / "r").stat().st_mode) == 0o700
+
+
+def test_the_status_names_columns_and_difficulties(run, tmp_path):
+    found = Status("ada", "waiting", 3, 9, refused={"bo": "do not agree on the pilot set"})
+    (tmp_path / "net" / "ada").mkdir(parents=True)
+    (tmp_path / "net" / "ada" / "status.json").write_text(json.dumps(asdict(found)))
+    code, printed, _ = run("network", "status", "net")
+    assert code == 0
+    assert "communication" in printed
+    assert "private and communication accuracy" in printed
+    assert printed.endswith("ada: does not train with bo: do not agree on the pilot set\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("none", "none has no agent with a status.json"), ("net/ada", "holds one agent; give net")],
+)
+def test_a_directory_without_agents_has_no_status(run, tmp_path, given, said):
+    (tmp_path / "net" / "ada").mkdir(parents=True)
+    (tmp_path / "net" / "ada" / "status.json").touch()
+    code, printed, complaint = run("network", "status", given)
+    assert (code, printed) == (2, "")
+    assert said in complaint

@@ -30,6 +30,7 @@ from sheafed.network.neighbourhood import ANSWERS, ASKS, FINISHED, MET, Neighbou
 from sheafed.network.peer_agent import PeerAgent
 from sheafed.network.peer_checkpoint import restore, save
 from sheafed.network.peer_summary import gather
+from sheafed.network.status import read_statuses
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Network
 from sheafed.training.post_hoc_maps import fit_post_hoc_maps
@@ -161,6 +162,20 @@ def test_nothing_is_left_out_of_a_conversation(stage: Stage) -> None:
     assert not stage.ada.policy.left_out
     assert not stage.ada.policy.reused
     assert not stage.ada.status().rejected
+
+
+def test_a_neighbour_that_has_finished_is_not_absent(
+    stage: Stage, links: dict[str, ZenohTransport]
+) -> None:
+    hood = stage.ada._hood
+    await_that(lambda: links["ada"].arrivals["bob"] == 1)
+    hood.process_hellos()
+    links["bob"].close()
+    await_that(lambda: not links["ada"].present)
+    assert hood.announces("bob", FINISHED)
+    assert (stage.ada.status().present, stage.ada.status().absent) == ([], [])
+    hood.met["bob"] = replace(hood.met["bob"], fields={})
+    assert stage.ada.status().absent == ["bob"]
 
 
 def test_bad_content_is_counted_and_left_out(stage: Stage) -> None:
@@ -416,7 +431,10 @@ def test_training_goes_on_while_metrics_cannot_be_written(
 
 
 def test_stopped_after_a_whole_round_and_resumed_from_there(
-    stage: Stage, links: dict[str, ZenohTransport], tmp_path: Path
+    stage: Stage,
+    links: dict[str, ZenohTransport],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     going = stage.start()
     stage.bob.speak(0, 1)
@@ -429,7 +447,15 @@ def test_stopped_after_a_whole_round_and_resumed_from_there(
     again = peer_agent(links, tmp_path / "ada")
     with pytest.raises(RunExistsError, match="already holds a run"):
         again.train()
+    shown, join = [], again._join
+
+    def note(fresh: bool) -> None:
+        shown.append(read_statuses(tmp_path)["ada"].round)
+        join(fresh)
+
+    monkeypatch.setattr(again, "_join", note)
     resumed = again.train(resume=True)  # the exchange is still interrupted: waits for nobody
+    assert shown == [saved["rounds"]]
     assert resumed.history.rounds == TOTAL
     assert again.node.agent.steps == TOTAL
     shorter = peer_agent(links, tmp_path / "ada", epochs=1)

@@ -9,7 +9,14 @@ from threading import Semaphore
 
 import pytest
 
-from sheafed.network.status import STATUS, Status, StatusFile, liveness, read_statuses
+from sheafed.network.status import (
+    STATUS,
+    Status,
+    StatusFile,
+    difficulties,
+    liveness,
+    read_statuses,
+)
 
 
 def test_a_status_is_written_at_once_and_at_the_end(tmp_path: Path) -> None:
@@ -68,3 +75,27 @@ def test_running_silent_and_dead_agents() -> None:
     assert liveness(status) == "training"
     assert liveness(replace(status, time=time.time() - 60)) == "silent for 60 s"
     assert liveness(replace(status, pid=ended.pid)) == "dead"
+
+
+def test_what_keeps_an_agent_waiting_is_said() -> None:
+    assert difficulties(Status("ada", certificate="valid until 2030-01-01")) == []
+    expired = "expired 2020-01-01"
+    unused = "valid until 2030-01-01; new files are not used: the key does not fit"
+    assert difficulties(Status("ada", certificate=expired)) == [f"certificate {expired}"]
+    found = difficulties(
+        Status(
+            "ada",
+            refused={"bo": "do not agree on the pilot set"},
+            failed_connections={"10.0.0.1": 2, "10.0.0.2": 40},
+            unknown_peers={"zed": 3},
+            rejected={"late": 1, "duplicate": 2},
+            certificate=unused,
+        )
+    )
+    assert [line.partition(" (")[0] for line in found] == [
+        "does not train with bo: do not agree on the pilot set",
+        "connections to it that came to nothing: 42, of them 40 from 10.0.0.2",
+        "links whose certificate names no neighbour: zed 3",
+        "messages that were dropped: duplicate 2, late 1",
+        f"certificate {unused}",
+    ]

@@ -13,7 +13,7 @@ from rich.table import Table
 from sheafed.atomic_io import check_output, write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.cli.allow_code import AllowCode, allow_code_words
-from sheafed.errors import NetworkError, RunExistsError
+from sheafed.errors import InputError, NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GRACE_SECONDS, GracefulShutdown
 from sheafed.transport.zenoh.settings import import_zenoh
 
@@ -90,8 +90,21 @@ def up(
 def status(
     directory: Annotated[Path, typer.Argument(help="--out of `sheafed network up`")],
 ) -> None:
-    """Show the state, round, metrics and traffic of each agent."""
+    """Show the state, round, metrics, traffic and difficulties of each agent."""
+    from sheafed.network.status import STATUS, difficulties, read_statuses
+
+    statuses = read_statuses(directory)
+    if not statuses:
+        if (directory / STATUS).is_file():
+            raise InputError(f"{directory} holds one agent; give {directory.parent}, for all")
+        raise InputError(
+            f"{directory} has no agent with a {STATUS}; give the --out of `sheafed network up`, or "
+            "the directory above those of `sheafed agent`"
+        )
     Console().print(_table(directory))
+    for name, found in statuses.items():
+        for line in difficulties(found):
+            print(f"{name}: {line}")
 
 
 def _interrupt() -> None:
@@ -104,9 +117,11 @@ def _table(directory: Path) -> Table:
     statuses = read_statuses(directory)
     metrics = {found.metric for found in statuses.values()}
     # One metric for all agents is said below the table, which has to fit 80 columns.
-    caption, column = (None, ["metric"]) if len(metrics) > 1 else (f"by {', '.join(metrics)}", [])
-    table = Table(*("agent", "state", "round"), *column, caption=caption if metrics else None)
-    for heading in ("private", "communicated", "MiB sent", "absent"):
+    one = ", ".join(metrics) if len(metrics) == 1 else None
+    caption = one and f"private and communication {one.replace('_', ' ')}"
+    column = ["metric"] if len(metrics) > 1 else []
+    table = Table(*("agent", "state", "round"), *column, caption=caption)
+    for heading in ("private", "communication", "MiB sent", "absent"):
         table.add_column(heading)
     for name, found in statuses.items():
         shown = [found.private, found.communication]

@@ -110,7 +110,7 @@ class PeerAgent:
         fresh = not checkpoint.exists()
         with (
             limited_logs(),
-            StatusFile(self.out / STATUS, self.status),
+            StatusFile(self.out / STATUS, self.status) as status,
             self.network.reading(),
         ):
             try:
@@ -118,6 +118,7 @@ class PeerAgent:
                 if not fresh:
                     totals = restore(checkpoint, self.network, self.policy)
                     history.check_length()
+                    status.write()  # with the round that it continues from
                 self._join(fresh)
                 if not self.policy.stopping:
                     self._train(totals, fresh)
@@ -131,6 +132,7 @@ class PeerAgent:
         history = self.network.history
         last, metric = history.last or {}, self.node.agent.metric.name
         present = self._hood.transport.present
+        absent = set(self.node.neighbours) - present
         return Status(
             agent=self.node.name,
             state=self.state,
@@ -141,7 +143,8 @@ class PeerAgent:
             communication=last.get(f"communication_{metric}"),
             bytes_sent=history.ledger.bytes_sent(),
             present=sorted(present),
-            absent=sorted(set(self.node.neighbours) - present),
+            # One that has finished is not missing.
+            absent=sorted(j for j in absent if not self._hood.announces(j, FINISHED)),
             rejected=dict(self._hood.transport.rejected + Counter(self.node.rejected)),
             unknown_peers=dict(self._hood.transport.unknown_peers),
             certificate=self._hood.transport.certificate_state,

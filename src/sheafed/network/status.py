@@ -7,14 +7,15 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Literal
 
 from sheafed.atomic_io import write_atomically
 from sheafed.metrics.metric import ACCURACY
+from sheafed.transport.zenoh.renewal import EXPIRED, NOT_USED
 
 STATUS = "status.json"
 PERIOD_SECONDS = 1.0
@@ -65,20 +66,26 @@ class StatusFile:
     def __init__(self, path: Path, status: Callable[[], Status]) -> None:
         self._path, self._status = path, status
         self._failing = False
-        self._ended = Event()
+        self._ended, self._writing = Event(), Lock()
         self._thread = Thread(target=self._work, name="status", daemon=True)
 
-    def __enter__(self) -> None:
-        self._write()
+    def __enter__(self) -> StatusFile:
+        self.write()
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._write()
+        self.write()
 
     def _work(self) -> None:
         while not self._ended.wait(PERIOD_SECONDS):
+            self.write()
+
+    def write(self) -> None:
+        """Write the status of this moment."""
+        with self._writing:
             self._write()
 
     def _write(self) -> None:
@@ -122,6 +129,30 @@ def liveness(status: Status) -> str:
         return "dead"
     age = time.time() - status.time
     return f"silent for {age:.0f} s" if age > SILENT_SECONDS else status.state
+
+
+def difficulties(status: Status) -> list[str]:
+    """Return what keeps an agent from others, or others from it, in a line each."""
+    found = [f"does not train with {j}: {reason}" for j, reason in status.refused.items()]
+    if status.failed_connections:
+        total = sum(status.failed_connections.values())
+        address, times = max(status.failed_connections.items(), key=lambda item: item[1])
+        found.append(
+            f"connections to it that came to nothing: {total}, of them {times} from {address} "
+            "(strangers, or certificates that one of the ends refuses)"
+        )
+    if status.unknown_peers:
+        found.append(f"links whose certificate names no neighbour: {_counts(status.unknown_peers)}")
+    if status.rejected:
+        found.append(f"messages that were dropped: {_counts(status.rejected)}")
+    certificate = status.certificate or ""
+    if certificate.startswith(EXPIRED) or NOT_USED in certificate:
+        found.append(f"certificate {certificate}")
+    return found
+
+
+def _counts(of: Mapping[str, int]) -> str:
+    return ", ".join(f"{what} {count}" for what, count in sorted(of.items()))
 
 
 def _runs(pid: int) -> bool:

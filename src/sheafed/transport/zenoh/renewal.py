@@ -20,6 +20,9 @@ WARNING_FRACTION = 0.1
 """A warning is logged when this part of a certificate's remaining life is left, or a week."""
 WEEK = timedelta(days=7)
 
+EXPIRED, NOT_USED = "expired", "new files are not used"
+"""What a description of a certificate says of its difficulties."""
+
 Stamps = list[tuple[int, int, int] | None]
 """Modification time, size and inode of each file; None for one that is missing."""
 
@@ -80,9 +83,9 @@ class CredentialsWatch:
 
     def describe(self) -> str:
         """Return the state of the certificate in a few words."""
-        state = "expired" if _now() >= self.expires else "valid until"
+        state = EXPIRED if _now() >= self.expires else "valid until"
         text = f"{state} {self.expires.isoformat(sep=' ', timespec='seconds')}"
-        return text if self.problem is None else f"{text}; new files are not used: {self.problem}"
+        return text if self.problem is None else f"{text}; {NOT_USED}: {self.problem}"
 
     def _set_problem(self, problem: str | None) -> None:
         if problem is not None and problem != self.problem:
