@@ -9,7 +9,12 @@ import pytest
 import sheafed
 
 PACKAGES = ("sheafed", "sheafed.checkpointing", "sheafed.config", "sheafed.datasets")
-PACKAGES += ("sheafed.network", "sheafed.pretrained", "sheafed.transport", "sheafed.transport.zenoh")
+PACKAGES += (
+    "sheafed.network",
+    "sheafed.pretrained",
+    "sheafed.transport",
+    "sheafed.transport.zenoh",
+)
 
 
 @pytest.mark.parametrize("name", PACKAGES)

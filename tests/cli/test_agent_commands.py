@@ -8,7 +8,9 @@ import pytest
 
 from sheafed.network.status import Status
 from tests.helpers.lock_holder import used_by_another
+from tests.helpers.zenoh_peers import free_endpoint
 
+OWN = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "c/authority.pem"]
 FILES = ["--cert", "c", "--key", "k", "--ca", "a"]
 
 
@@ -63,7 +65,7 @@ def test_certs_renews_revokes_and_replaces_the_authority(run, tmp_path):
 
 def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):
     assert run("certs", "c", "ada")[0] == 0
-    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca"]
+    own = OWN[:-1]
     code, _, complaint = run(
         "agent", "digits", "--name", "zoe", "--out", "r", *own, "c/authority.pem"
     )
@@ -81,7 +83,7 @@ def test_a_damaged_secret_is_named(run, tmp_path):
     assert run("certs", "c", "ada")[0] == 0
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "secret").write_text("")
-    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "c/authority.pem"]
+    own = [*OWN, "--listen", free_endpoint()]
     before = signal.getsignal(signal.SIGINT)
     code, _, complaint = run("agent", "digits", "--name", "ada", "--out", "r", *own)
     assert code == 2
@@ -99,7 +101,7 @@ def test_up_does_not_overwrite_a_directory(run, tmp_path):
 
 def test_a_second_agent_or_network_in_a_directory_is_refused_before_it_has_a_secret(run, tmp_path):
     assert run("certs", "c", "ada")[0] == 0
-    own = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "c/authority.pem"]
+    own = [*OWN, "--listen", free_endpoint()]
     with used_by_another(tmp_path / "r"):
         for command in (
             ["agent", "digits", "--name", "ada", "--out", "r", "--resume", *own],
@@ -133,3 +135,28 @@ def test_a_directory_without_agents_has_no_status(run, tmp_path, given, said):
     code, printed, complaint = run("network", "status", given)
     assert (code, printed) == (2, "")
     assert said in complaint
+
+
+def test_what_cannot_be_linked_or_is_in_use_is_refused_before_anything_is_opened(run, tmp_path):
+    assert run("certs", "c", "ada", "bo")[0] == 0
+    assert run("certs", "other", "ada")[0] == 0
+    agent, listen = (
+        ["agent", "digits", "--name", "ada", "--out", "r"],
+        ["--listen", "tls/nowhere:1"],
+    )
+    code, _, complaint = run(*agent, *OWN)
+    assert code == 2
+    assert "'ada' would be linked to nobody; give --listen, or --connect" in complaint
+    files = ["--cert", "c/ada.pem", "--key", "c/bo.key", "--ca", "c/authority.pem"]
+    code, _, complaint = run(*agent, *files, *listen)
+    assert code == 2
+    assert "c/bo.key is not the key of c/ada.pem" in complaint
+    files = ["--cert", "c/ada.pem", "--key", "c/ada.key", "--ca", "other/authority.pem"]
+    for command in ([*agent, *listen], ["relay", "digits", *listen]):
+        code, _, complaint = run(*command, *files)
+        assert code == 2
+        assert "c/ada.pem was not issued by an authority of other/authority.pem" in complaint
+    (tmp_path / "r" / "checkpoint.safetensors").touch()
+    code, _, complaint = run(*agent, *OWN, *listen)
+    assert code == 2
+    assert "r already holds a run; give --resume" in complaint

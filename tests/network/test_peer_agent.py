@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -367,11 +368,21 @@ def test_a_neighbour_that_returns_with_another_model_is_not_heard(stage: Stage) 
 
 
 def test_missing_neighbours_are_named_when_patience_ends(
-    links: dict[str, ZenohTransport], tmp_path: Path
+    links: dict[str, ZenohTransport],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     lonely = peer_agent(links, tmp_path, Timeouts(join=0.1))
-    with pytest.raises(HandshakeError, match=r"got no hello from its neighbours \['bob'\]"):
+    monkeypatch.setattr("sheafed.network.peer_agent.TELL_SECONDS", 0.0)
+    monkeypatch.setattr(ZenohTransport, "link_problems", lambda _: ["tls/bob:1: refused"])
+    monkeypatch.setattr(ZenohTransport, "failed_connections", Counter({"127.0.0.1": 3}))
+    with pytest.raises(HandshakeError, match=r"no hello from its neighbours \['bob'\]") as error:
         lonely.train()
+    assert "or refuse each other's certificates" in str(error.value)
+    assert "(tls/bob:1: refused; 3 connections to 'ada' came to nothing)" in str(error.value)
+    told = [text for text in caplog.messages if "has no link to" in text]
+    assert told == ["ada has no link to tls/bob:1: refused"]  # once
 
 
 @pytest.mark.parametrize("patience", [600, -1], ids=["passing", "persistent"])

@@ -1,8 +1,12 @@
 """Certificates, checked by Python's own TLS and not by the library that made them."""
 
+import socket
 import ssl
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -10,6 +14,8 @@ from sheafed.errors import InputError
 from sheafed.transport.zenoh import Credentials, ZenohTransport, credentials_in
 from sheafed.transport.zenoh.certificate_checks import check_common_name
 from sheafed.transport.zenoh.certificates import make_certificates
+from sheafed.transport.zenoh.link_problems import link_problems
+from tests.helpers.zenoh_peers import free_endpoint
 
 
 def context(purpose: int, own: Credentials) -> ssl.SSLContext:
@@ -104,3 +110,37 @@ def test_an_invalid_name_gets_no_certificate(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the name of an agent must not contain"):
         make_certificates(tmp_path, ["ada", "*"])
     assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def tls_server(own: Credentials) -> Iterator[str]:
+    """Serve handshakes, as Zenoh does: the certificate of the client is required."""
+    made = context(ssl.PROTOCOL_TLS_SERVER, own)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with suppress(OSError), made.wrap_socket(client, server_side=True) as link:
+                        link.recv(1)
+
+        Thread(target=serve, daemon=True).start()
+        yield f"tls/127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_agent_that_waits_can_say_why_its_links_fail(
+    certificates: Path, foreign_certificates: Path, tmp_path: Path
+) -> None:
+    a, b = (credentials_in(certificates, name) for name in ("a", "b"))
+    stranger = credentials_in(foreign_certificates, "a")
+    misled = Credentials(stranger.certificate, stranger.key, a.authority)
+    closed = free_endpoint()
+    with tls_server(b) as endpoint:
+        assert link_problems([endpoint], a) == []
+        (said,) = link_problems([endpoint], stranger)
+        assert said.startswith(f"{endpoint}: its certificate is refused here")
+        refused, absent = link_problems([endpoint, closed], misled)
+    assert refused.startswith(f"{endpoint}: TLS fails, it may refuse this certificate")
+    assert absent.startswith(f"{closed}: ")

@@ -19,7 +19,7 @@ from sheafed.network.log_limits import output_into
 from sheafed.transport.zenoh.credentials import REVOKED, Credentials
 from sheafed.transport.zenoh.guard_process import raised_limit
 from sheafed.transport.zenoh.renewal import POLL_SECONDS
-from sheafed.transport.zenoh.settings import LOG_LEVEL, import_zenoh
+from sheafed.transport.zenoh.settings import import_zenoh, log_zenoh
 
 Cert = Annotated[
     Path, typer.Option(help="certificate file; its common name is the name of the agent")
@@ -92,12 +92,12 @@ def agent(
     from sheafed.config.federation import build_federation
     from sheafed.config.reading import read_experiment
     from sheafed.network.deadline_policy import Timeouts
-    from sheafed.network.peer_agent import PeerAgent
+    from sheafed.network.peer_agent import PeerAgent, check_unused
     from sheafed.training.epochs import warn_if_unequal
     from sheafed.training.run_lock import run_lock
     from sheafed.transport.zenoh.transport import ZenohTransport
 
-    zenoh = import_zenoh()
+    import_zenoh()
     raised_limit()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     with (
@@ -113,10 +113,16 @@ def agent(
         federation = build_federation(experiment, only=[name], allow_code=allow_code or [])
         warn_if_unequal(federation.steps_per_pass)
         credentials = Credentials(cert, key, ca, revoked)
+        if federation.graph.degree(name) and not listen and not connect:
+            raise InputError(
+                f"{name!r} would be linked to nobody; give --listen, or --connect to its "
+                "neighbours or to a relay"
+            )
+        check_unused(out, resume)
         held.enter_context(run_lock(out))  # before there is a secret, and a link to anyone
         node = federation.build_node(name, _secret(out))
         shutdown.action = lambda: None  # until there is something to stop
-        zenoh.init_log_from_env_or(LOG_LEVEL)
+        log_zenoh()
         # Closed at the end: an open session would keep the process from ending.
         with closing(
             ZenohTransport(
@@ -169,25 +175,26 @@ def relay(
     from sheafed.config.reading import read_experiment
     from sheafed.transport.zenoh.relay import Relay
 
+    import_zenoh()
     raised_limit()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    import_zenoh().init_log_from_env_or(LOG_LEVEL)
     names = read_experiment(config, overrides or [], None).model.agent_names()
     ended = Event()
-    with (
-        _output(log),
-        closing(
-            Relay(
-                names,
-                credentials=Credentials(cert, key, ca, revoked),
-                listen=listen,
-                network=network,
-                limit=max_message << 20,
-                guard=guard,
+    with _output(log), ExitStack() as held:
+        log_zenoh()
+        opened = held.enter_context(
+            closing(
+                Relay(
+                    names,
+                    credentials=Credentials(cert, key, ca, revoked),
+                    listen=listen,
+                    network=network,
+                    limit=max_message << 20,
+                    guard=guard,
+                )
             )
-        ) as opened,
-        GracefulShutdown(ended.set),
-    ):
+        )
+        held.enter_context(GracefulShutdown(ended.set))
         print(f"forwarding messages of {', '.join(names)} on {', '.join(listen)}", flush=True)
         while not ended.wait(POLL_SECONDS):
             opened.renew_if_due()

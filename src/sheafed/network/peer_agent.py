@@ -38,10 +38,21 @@ from sheafed.transport.zenoh.transport import ZenohTransport
 
 SAVE_PATIENCE = 600.0
 """Seconds for which an agent trains on while no checkpoint can be written."""
+TELL_SECONDS = 20.0
+"""After so long without some neighbours the log says why links to them fail."""
 QUIET_SECONDS = 2.0
 """An agent that returns has met all present neighbours if no other has appeared for so long."""
 
 logger = logging.getLogger("sheafed.network")
+
+
+def check_unused(out: Path, resume: bool) -> None:
+    """Raise if a directory holds a run that is not to be continued."""
+    if (out / CHECKPOINT).exists() and not resume:
+        raise RunExistsError(
+            f"{out} already holds a run; give --resume (in Python resume=True) to continue it, or "
+            "choose another directory"
+        )
 
 
 class PeerAgent:
@@ -103,10 +114,7 @@ class PeerAgent:
 
     def _run(self, resume: bool) -> Network:
         history, checkpoint = self.network.history, self.out / CHECKPOINT
-        if checkpoint.exists() and not resume:
-            raise RunExistsError(
-                f"{self.out} already holds a run; give resume, or choose another directory"
-            )
+        check_unused(self.out, resume)
         fresh = not checkpoint.exists()
         with (
             limited_logs(),
@@ -163,7 +171,7 @@ class PeerAgent:
         hood.begin(self.network.history.rounds)
         began = quiet_since = time.monotonic()
         patience = self.timeouts.join if fresh else self.timeouts.deadline
-        known = -1
+        known, told = -1, False
         while not self.policy.stopping:
             news, now = hood.transport.events, time.monotonic()
             hood.process_hellos()
@@ -176,6 +184,10 @@ class PeerAgent:
                     sorted(hood.met),
                     missing,
                 )
+            if now - began > TELL_SECONDS and not told and neighbours - hood.met.keys():
+                told = True
+                for problem in hood.transport.link_problems():
+                    logger.warning("%s has no link to %s", self.node.name, problem)
             returned = not fresh and known > 0 and now - quiet_since > QUIET_SECONDS
             if neighbours <= hood.met.keys() or returned or now - began > patience:
                 break
@@ -183,8 +195,23 @@ class PeerAgent:
         if fresh and not self.policy.stopping:
             if hood.refused:
                 raise HandshakeError("; ".join(hood.refused.values()))
+            if missing := sorted(neighbours - hood.met.keys()):
+                raise self._missing(missing)
             finish_handshake(self.node, hood.met)
             self._save({})
+
+    def _missing(self, neighbours: list[str]) -> HandshakeError:
+        """Return the error that names absent neighbours, with what is known of links to them."""
+        transport = self._hood.transport
+        known = transport.link_problems()
+        if count := transport.failed_connections.total():
+            known.append(f"{count} connections to {self.node.name!r} came to nothing")
+        return HandshakeError(
+            f"agent {self.node.name!r} got no hello from its neighbours {neighbours}: they are not "
+            "there, or refuse each other's certificates; start them, give all agents certificates "
+            "of one authority, or remove them from the graph"
+            + (f" ({'; '.join(known)})" if known else "")
+        )
 
     def _train(self, totals: Totals, fresh: bool) -> None:
         self.state = "training"

@@ -89,7 +89,9 @@ def _cause(run: RunDirectory, values: Mapping[str, float], margin: float) -> str
 
     if lacks("oracle"):  # the receiver's own encoder would do better: the map loses something
         return "way"
-    if lacks("private"):  # if even its own encoder does not help, its head does not know such inputs
+    if lacks(
+        "private"
+    ):  # if even its own encoder does not help, its head does not know such inputs
         return "heads" if "oracle" in values else "either"
     return None
 

@@ -39,21 +39,30 @@ def check_replacement(new: Credentials, name: str) -> None:
     While files are replaced one after the other they do not fit for a moment.
     """
     check_common_name(new.certificate, name)
-    chain, trusted = _certificates(new.certificate), _certificates(new.authority)
-    if _public_key_of(new.key) != _encoded(chain[0].public_key()):
-        raise InputError(f"{new.key} is not the key of {new.certificate}; replace both")
-    if not any(_chains(chain[: n + 1], trusted) for n in range(len(chain))):
-        raise InputError(
-            f"{new.certificate} was not issued by an authority of {new.authority}; replace both, "
-            "or keep both"
-        )
-    begins, ends, now = chain[0].not_valid_before_utc, expiry(new.certificate), datetime.now(UTC)
+    check_files(new)
+    begins = _certificates(new.certificate)[0].not_valid_before_utc
+    ends, now = expiry(new.certificate), datetime.now(UTC)
     if not begins <= now < ends:
         raise InputError(
             f"{new.certificate} is valid from {_shown(begins)} to {_shown(ends)}, and now it is "
             f"{_shown(now)}; renew it, or correct the clock"
         )
     new.revoked_names()
+
+
+def check_files(of: Credentials) -> None:
+    """Raise unless the key is that of the certificate, and the authority has issued it."""
+    chain, trusted = _certificates(of.certificate), _certificates(of.authority)
+    if _public_key_of(of.key) != _encoded(chain[0].public_key()):
+        raise InputError(
+            f"{of.key} is not the key of {of.certificate}; give the two that were made together"
+        )
+    if not any(_chains(chain[: n + 1], trusted) for n in range(len(chain))):
+        raise InputError(
+            f"{of.certificate} was not issued by an authority of {of.authority}: the agents that "
+            "trust this authority would refuse it; give a certificate and an authority that "
+            "belong together"
+        )
 
 
 def expiry(path: Path) -> datetime:

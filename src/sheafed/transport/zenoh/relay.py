@@ -47,8 +47,9 @@ class Relay:
         lease: float = 5.0,
         guard: bool = True,
     ) -> None:
-        from sheafed.transport.zenoh.certificate_checks import common_names  # cryptography
+        from sheafed.transport.zenoh.certificate_checks import check_files, common_names
 
+        check_files(credentials)
         max_links = LINKS_PER_PEER * len(names) + SPARE_LINKS
         self._names, self._network, self._credentials = tuple(names), network, credentials
         self._watch = CredentialsWatch(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +32,13 @@ def import_zenoh() -> ModuleType:
             "a network of agents needs Zenoh; install it with: pip install 'sheafed[network]'"
         ) from problem
     return zenoh
+
+
+def log_zenoh() -> None:
+    """Let Zenoh write its warnings, without escapes for colours in a file."""
+    if not sys.stdout.isatty():
+        os.environ.setdefault("NO_COLOR", "1")
+    import_zenoh().init_log_from_env_or(LOG_LEVEL)
 
 
 def open_session(settings: Mapping[str, Any], guard: Guard | None = None) -> zenoh.Session:

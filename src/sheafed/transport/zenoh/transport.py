@@ -20,6 +20,7 @@ from sheafed.transport.message import Message
 from sheafed.transport.zenoh.access_control import ALIVE, ANY, agent_access, key
 from sheafed.transport.zenoh.credentials import Credentials
 from sheafed.transport.zenoh.guard import LINKS_PER_PEER, SPARE_LINKS, Guard
+from sheafed.transport.zenoh.link_problems import link_problems
 from sheafed.transport.zenoh.outbox import Outbox
 from sheafed.transport.zenoh.presence import Presence
 from sheafed.transport.zenoh.renewal import CredentialsWatch
@@ -83,7 +84,7 @@ class ZenohTransport:
         guard: bool = True,
     ) -> None:
         self._zenoh = import_zenoh()
-        from sheafed.transport.zenoh.certificate_checks import check_common_name  # cryptography
+        from sheafed.transport.zenoh.certificate_checks import check_common_name, check_files
 
         if name in neighbours or len(set(neighbours)) != len(neighbours):
             raise InputError(
@@ -91,6 +92,7 @@ class ZenohTransport:
                 f"{sorted(neighbours)}"
             )
         check_common_name(credentials.certificate, name)
+        check_files(credentials)
         self.name, self.lease = name, lease
         self.neighbours = tuple(sorted(neighbours))
         self.arrivals: Counter[str] = Counter()
@@ -109,7 +111,7 @@ class ZenohTransport:
         self._news, self._events = Condition(), 0
         self._closed = self._interrupted = False
         self._relays, self._return_seconds = tuple(relays), RETURN_LEASES * lease
-        self._credentials = credentials
+        self._credentials, self._connect = credentials, tuple(connect)
         self._watch = CredentialsWatch(credentials, name)
         max_links = LINKS_PER_PEER * len({*self.neighbours, *relays}) + SPARE_LINKS
         self._guard = Guard(name, listen, max_links) if guard and listen else None
@@ -157,6 +159,10 @@ class ZenohTransport:
     def certificate_state(self) -> str:
         """Until when the certificate is valid, and whether replaced files wait to be usable."""
         return self._watch.describe()
+
+    def link_problems(self) -> list[str]:
+        """Try the endpoints to connect to; return why links to some of them fail."""
+        return link_problems(self._connect, self._credentials)
 
     def expect_back(self, neighbour: str) -> None:
         """Let a neighbour count as present for some seconds: it is opening its links anew."""
