@@ -4,21 +4,24 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from sheafed.checkpointing.checkpoint import load_checkpoint
-from sheafed.cli.network import status
+from sheafed.cli.network import status, watch
 from sheafed.config.federation import build_federation
 from sheafed.config.reading import read_experiment
-from sheafed.network.launcher import CERTIFICATES, LOG, LocalLauncher
+from sheafed.network.launcher import CERTIFICATES, LOG, START, LocalLauncher
 from sheafed.network.peer_summary import gather
 from sheafed.network.status import Status, read_statuses
 from sheafed.training import Network, train
@@ -301,7 +304,8 @@ def test_network_up_stops_agents_that_are_still_starting(write_config: WriteConf
         up.wait()
         for process in processes_of(out):
             os.kill(process, signal.SIGKILL)
-    assert (code, left) == (0, [])
+    assert (code, left) == (130, [])
+    assert "continue with the same command and --resume" in output.read_text()
     assert "stopping all agents after their current round" in output.read_text()
     assert not re.search("Traceback|rror", output.read_text() + logs(out))
 
@@ -339,13 +343,58 @@ time.sleep(0.5)
 """
 
 
+def test_starts_and_ends_are_lines_where_there_is_no_terminal(
+    write_config: WriteConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(NAMES[:3])
+    graph, out = build_federation(read_experiment(config), only=[]).graph, config.parent
+    launcher = LocalLauncher(str(config), graph, out)
+    ends = {"a": "pass", "b": "raise SystemExit(2)", "c": "import os; os.kill(os.getpid(), 9)"}
+    for name, code in ends.items():
+        launcher.commands[name] = [sys.executable, "-S", "-c", code]
+    monkeypatch.setattr("sheafed.cli.network.POLL_SECONDS", 0.01)
+    console = Console(file=StringIO(), width=40)
+    with launcher:
+        launcher.start()
+        watch(launcher, console)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[:3] == [
+        f"started {name}, process {process.pid}, output in {out}/{name}/{LOG}"
+        for name, process in launcher.processes.items()
+    ]
+    expected = ["a has ended", "b failed with exit code 2", "c was killed by SIGKILL"]
+    assert sorted(lines[3:]) == expected
+
+
+def test_the_command_of_an_agent_is_kept_to_start_it_again(write_config: WriteConfig) -> None:
+    config = write_config(NAMES[:2])
+    graph, out = build_federation(read_experiment(config), only=[]).graph, config.parent
+    launcher = LocalLauncher(str(config), graph, out)
+    command = launcher.commands["a"]
+    assert command[command.index("--listen") + 1] == launcher.endpoints["a"]
+    launcher.commands["a"] = [
+        sys.executable,
+        "-S",
+        "-c",
+        "print('it''s', __import__('os').getcwd())",
+    ]
+    with launcher:
+        launcher.start("a")
+        launcher.wait()
+    started = subprocess.check_output(["sh", str(out / "a" / START)], text=True, cwd="/")
+    assert started == log(out, "a") == f"its {Path.cwd()}\n"
+
+
 @pytest.mark.parametrize(("grace", "code"), [(30.0, 0), (0.0, -signal.SIGKILL)])
 def test_agents_have_a_grace_period(write_config: WriteConfig, grace: float, code: int) -> None:
     config = write_config(NAMES[:2])
     graph, out = build_federation(read_experiment(config), only=[]).graph, config.parent
     launcher = LocalLauncher(str(config), graph, out, grace=grace)
     launcher.commands["a"] = [sys.executable, "-c", SLOW_TO_END]
+    launcher.commands["b"] = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
     with launcher:
-        launcher.start("a")
-        wait_until(out, lambda _: "ready" in logs(out))
-    assert launcher.wait() == {"a": code}
+        launcher.start()
+        wait_until(out, lambda _: "ready" in logs(out) and "b" in launcher.ended())
+    assert launcher.wait() == {"a": code, "b": -signal.SIGKILL}
+    assert launcher.killed == (["a"] if code else [])  # b had ended before

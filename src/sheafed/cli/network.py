@@ -1,9 +1,13 @@
 """`sheafed network up | status`: a whole network of agent processes on this machine."""
 
+from __future__ import annotations
+
 import json
+import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,9 +17,15 @@ from rich.table import Table
 from sheafed.atomic_io import check_output, write_atomically
 from sheafed.checkpointing.run_directory import SUMMARY
 from sheafed.cli.allow_code import AllowCode, allow_code_words
+from sheafed.cli.run import INTERRUPTED
 from sheafed.errors import InputError, NetworkError, RunExistsError
 from sheafed.network.graceful_shutdown import GRACE_SECONDS, GracefulShutdown
 from sheafed.transport.zenoh.settings import import_zenoh
+
+if TYPE_CHECKING:
+    from sheafed.network.launcher import LocalLauncher
+
+POLL_SECONDS = 0.5
 
 app = typer.Typer(help="A whole network of agent processes on this machine.", no_args_is_help=True)
 
@@ -43,12 +53,12 @@ def up(
     import_zenoh()
     from sheafed.config.federation import build_federation
     from sheafed.config.reading import read_experiment
-    from sheafed.network.launcher import CERTIFICATES, KILLED, LOG, LocalLauncher
+    from sheafed.network.launcher import CERTIFICATES, LocalLauncher, describe_end
     from sheafed.network.peer_summary import gather
     from sheafed.training.run_lock import run_lock
     from sheafed.transport.zenoh.certificates import make_certificates
 
-    experiment = read_experiment(config, overrides or [], seed)
+    console, experiment = Console(), read_experiment(config, overrides or [], seed)
     check_output(out)
     if out.exists() and any(out.iterdir()) and not resume:
         raise RunExistsError(f"{out} is not empty; pass --resume, or another --out")
@@ -67,22 +77,28 @@ def up(
     ):
         try:
             launcher.start()
-            with Live(_table(out), refresh_per_second=2) as live:
-                while launcher.running:
-                    time.sleep(0.5)
-                    live.update(_table(out))
+            watch(launcher, console)
         except KeyboardInterrupt:
             print("stopping all agents after their current round")
     codes = launcher.wait()
+    if not console.is_terminal:
+        console.print(_table(out))
     write_atomically(out / SUMMARY, json.dumps(gather(out), indent=2).encode())
     failed = sorted(name for name, code in codes.items() if code)
-    if shutdown.requested and any(codes[name] == KILLED for name in failed):
+    if launcher.killed:
         raise NetworkError(
-            f"{', '.join(failed)} did not end within {grace:g} s and lost the rounds since the "
+            f"{', '.join(launcher.killed)} did not end within {grace:g} s and lost the rounds since the "
             "last checkpoint; pass a longer --grace if rounds take long"
         )
     if failed:
-        raise NetworkError(f"{', '.join(failed)} failed; see {out}/NAME/{LOG}")
+        ends = (f"{n} {describe_end(codes[n])}, see {launcher.log(n)}" for n in failed)
+        raise NetworkError(
+            f"{'; '.join(ends)}. An agent can be started again while the others train: see "
+            "docs/how-to/one-process-per-agent.md"
+        )
+    if shutdown.requested:
+        print("stopped; continue with the same command and --resume", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
     print(f"wrote {out}: {SUMMARY}, and a directory per agent")
 
 
@@ -105,6 +121,26 @@ def status(
     for name, found in statuses.items():
         for line in difficulties(found):
             print(f"{name}: {line}")
+
+
+def watch(launcher: LocalLauncher, console: Console) -> None:
+    """Say when agents start and end, until all have ended; on a terminal keep a table below."""
+    from sheafed.network.launcher import describe_end
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    for name, process in launcher.processes.items():
+        say(f"started {name}, process {process.pid}, output in {launcher.log(name)}")
+    table = Live(_table(launcher.out), console=console, refresh_per_second=2)
+    with table if console.is_terminal else nullcontext():
+        told: dict[str, int] = {}
+        while len(told) < len(launcher.processes):
+            time.sleep(POLL_SECONDS)
+            table.update(_table(launcher.out))
+            for name, code in sorted(launcher.ended().items() - told.items()):
+                say(f"{name} {describe_end(code)}")
+                told[name] = code
 
 
 def _interrupt() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,21 +17,23 @@ from typing import Any
 
 import networkx as nx
 
-from sheafed.atomic_io import file_name, make_directory
+from sheafed.atomic_io import file_name, make_directory, write_atomically
 from sheafed.network.graceful_shutdown import GRACE_SECONDS, signals_blocked
 from sheafed.network.status import Status, read_statuses
 from sheafed.transport.zenoh import credentials_in
 
 CERTIFICATES, LOG = "certificates", "log.txt"
+START = "start.sh"
+"""The command of an agent, to start it again by hand while the others go on."""
 
 # Agents do not get the Ctrl-C of the terminal: each is told to end once, by these signals.
 APART: dict[str, Any]
 if sys.platform == "win32":
     APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    END, KILLED = (signal.CTRL_BREAK_EVENT,), 1
+    END = (signal.CTRL_BREAK_EVENT,)
 else:
     APART = {"start_new_session": True}
-    END, KILLED = (signal.SIGCONT, signal.SIGINT), -signal.SIGKILL  # those that are stopped too
+    END = (signal.SIGCONT, signal.SIGINT)  # those that are stopped too
 
 
 class LocalLauncher:
@@ -53,6 +57,8 @@ class LocalLauncher:
     ) -> None:
         self.out, self.grace = out, grace
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.killed: list[str] = []
+        """Agents that did not end within the grace period."""
         self.endpoints = dict(zip(sorted(graph), free_endpoints(len(graph)), strict=True))
         self.commands = {
             name: self._command(config, name, sorted(graph.neighbors(name)), options)
@@ -64,17 +70,21 @@ class LocalLauncher:
         for name in names or self.commands:
             log = self.log(name)
             make_directory(log.parent, private=True)
+            write_atomically(log.with_name(START), self._script(name).encode())
             with signals_blocked():  # until it is noted: it would never be stopped
                 self.processes[name] = self._spawn(self.commands[name], log)
+
+    def _script(self, name: str) -> str:
+        return f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(self.commands[name])}\n"
+
+    def ended(self) -> dict[str, int]:
+        """Return the exit codes of the agents that have ended so far."""
+        codes = {name: process.poll() for name, process in self.processes.items()}
+        return {name: code for name, code in codes.items() if code is not None}
 
     def log(self, name: str) -> Path:
         """Return the file with the output of an agent."""
         return self.out / file_name(name) / LOG
-
-    @property
-    def running(self) -> bool:
-        """Whether any agent still runs."""
-        return any(process.poll() is None for process in self.processes.values())
 
     def send_signal(self, number: signal.Signals, *names: str) -> None:
         """Send a signal to some agents, by default to all that run."""
@@ -104,6 +114,7 @@ class LocalLauncher:
             with suppress(subprocess.TimeoutExpired):
                 self.wait(self.grace)
         finally:  # also on another Ctrl-C
+            self.killed = sorted(self.processes.keys() - self.ended().keys())
             for process in self.processes.values():
                 process.kill()
             self.wait()
@@ -133,6 +144,20 @@ class LocalLauncher:
         for j in neighbours:  # of two neighbours, the one with the later name connects
             command += ["--connect", self.endpoints[j]] if j < name else []
         return command
+
+
+def describe_end(code: int) -> str:
+    """Return how a process has ended, by its exit code.
+
+    >>> describe_end(0), describe_end(2), describe_end(-9)
+    ('has ended', 'failed with exit code 2', 'was killed by SIGKILL')
+    """
+    if code >= 0:
+        return f"failed with exit code {code}" if code else "has ended"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"
 
 
 def free_endpoints(count: int) -> list[str]:
