@@ -363,8 +363,11 @@ def test_starts_and_ends_are_lines_where_there_is_no_terminal(
         f"started {name}, process {process.pid}, output in {out}/{name}/{LOG}"
         for name, process in launcher.processes.items()
     ]
-    expected = ["a has ended", "b failed with exit code 2", "c was killed by SIGKILL"]
-    assert sorted(lines[3:]) == expected
+    assert sorted(lines[3:]) == [
+        "a has ended",
+        f"b failed with exit code 2; start it again by: sh {out}/b/{START}",
+        f"c was killed by SIGKILL; start it again by: sh {out}/c/{START}",
+    ]
 
 
 def test_the_command_of_an_agent_is_kept_to_start_it_again(write_config: WriteConfig) -> None:

@@ -17,8 +17,13 @@ def list_() -> None:
     from sheafed.datasets import cache
     from sheafed.pretrained.catalog import encoders
 
-    table = Table("name", "d", "MB", "model", "licence", "needs", "state")
-    for name, info in encoders().items():
+    table = Table()
+    known = encoders()
+    # Names are typed again, and some differ at their ends only: they are never cut.
+    table.add_column("name", min_width=max(map(len, known)), no_wrap=True)
+    for heading in ("d", "MB", "model", "licence", "needs", "state"):
+        table.add_column(heading)
+    for name, info in known.items():
         table.add_row(
             name,
             str(info.dim),

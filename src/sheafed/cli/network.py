@@ -87,15 +87,12 @@ def up(
     failed = sorted(name for name, code in codes.items() if code)
     if launcher.killed:
         raise NetworkError(
-            f"{', '.join(launcher.killed)} did not end within {grace:g} s and lost the rounds since the "
-            "last checkpoint; pass a longer --grace if rounds take long"
+            f"{', '.join(launcher.killed)} did not end within {grace:g} s and lost the rounds "
+            "since the last checkpoint; pass a longer --grace if rounds take long"
         )
     if failed:
         ends = (f"{n} {describe_end(codes[n])}, see {launcher.log(n)}" for n in failed)
-        raise NetworkError(
-            f"{'; '.join(ends)}. An agent can be started again while the others train: see "
-            "docs/how-to/one-process-per-agent.md"
-        )
+        raise NetworkError("; ".join(ends))
     if shutdown.requested:
         print("stopped; continue with the same command and --resume", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
@@ -125,7 +122,7 @@ def status(
 
 def watch(launcher: LocalLauncher, console: Console) -> None:
     """Say when agents start and end, until all have ended; on a terminal keep a table below."""
-    from sheafed.network.launcher import describe_end
+    from sheafed.network.launcher import START, describe_end
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -139,7 +136,8 @@ def watch(launcher: LocalLauncher, console: Console) -> None:
             time.sleep(POLL_SECONDS)
             table.update(_table(launcher.out))
             for name, code in sorted(launcher.ended().items() - told.items()):
-                say(f"{name} {describe_end(code)}")
+                again = f"; start it again by: sh {launcher.log(name).with_name(START)}"
+                say(f"{name} {describe_end(code)}{again if code else ''}")
                 told[name] = code
 
 
