@@ -61,6 +61,13 @@ def test_certs_renews_revokes_and_replaces_the_authority(run, tmp_path):
     assert "exclude each other" in complaint
     assert run("certs", "c", "cy", "--renew")[0] == 2
     assert "cy.pem" not in files()
+    code, _, complaint = run("certs", "c", "zed", "bo", "--revoke")
+    assert code == 2
+    assert "there is no c/zed.pem; check the name" in complaint
+    assert files()["revoked"] == b"bo\n"
+    code, _, complaint = run("certs", "c", "ada")
+    assert code == 2
+    assert "c/ada.pem exists already; pass --renew to replace it" in complaint
 
 
 def test_an_unknown_agent_and_a_missing_file_are_named(run, tmp_path):

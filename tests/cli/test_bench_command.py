@@ -48,7 +48,10 @@ def test_accuracy_is_drawn_and_tabulated(run, monkeypatch, tmp_path) -> None:
 def test_a_slower_state_ends_with_code_1(run, monkeypatch) -> None:
     found = [Measurement.of_turns(1, "a round", 1.1, [1.0, 1.01, 1.02])]
     monkeypatch.setattr(running, "run_benchmarks", lambda *_, **__: found)
-    assert run("bench", "--compare")[0] == 2
+    with monkeypatch.context() as unmeasured:  # it is known before anything is measured
+        unmeasured.setattr(running, "run_benchmarks", lambda *_, **__: pytest.fail("measured"))
+        code, _, complaint = run("bench", "--compare")
+    assert (code, "no file benchmarks/ratios.json to compare with" in complaint) == (2, True)
     assert run("bench", "--keep")[:2][0] == 0
     code, shown, _ = run("bench", "--compare")
     assert (code, "as before" in shown) == (0, True)

@@ -3,6 +3,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from sheafed.cli import doctor
 from sheafed.devices import auto_device
@@ -29,6 +30,17 @@ def test_installed_and_missing_packages_are_listed(capsys, monkeypatch):
     assert f"training.device=auto takes {auto_device()}" in printed
     assert "pip install 'sheafed[tune]'" in printed
     assert f"sheafed {genuine('sheafed')}" in printed
+
+
+def test_a_package_that_two_parts_of_an_extra_need_is_listed_once():
+    twice = [
+        Requirement("torch>=2"),
+        Requirement("nothing-such"),
+        Requirement("torch>=99"),
+        Requirement("nothing-such>=1"),
+    ]
+    assert doctor._versions(twice) == f"torch {metadata.version('torch')}, nothing-such -"
+    assert doctor._missing(twice) == ["nothing-such", "torch"]
 
 
 def test_a_missing_required_package_is_an_error(capsys, monkeypatch):

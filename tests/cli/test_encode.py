@@ -72,7 +72,11 @@ def test_images_are_encoded_at_a_resolution(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_encoders_and_texts_are_listed(run):
+def test_encoders_and_texts_are_listed(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, said, _ = run("encoders", "list")
+    assert all(f" efficientnet-lite{k} " in said for k in range(3))
+    monkeypatch.setenv("COLUMNS", "200")
     code, said, _ = run("encoders", "list")
     assert code == 0
     rows = {line.split("│")[1].strip(): line for line in said.splitlines() if "│" in line}

@@ -157,3 +157,27 @@ def test_a_file_that_a_command_cannot_write_is_one_line(run, tmp_path):
     code, _, errors = run("new", "file/mine")
     assert (code, errors.count("\n")) == (2, 1)
     assert errors.startswith("error: cannot write file/mine.toml: Not a directory")
+
+
+def test_restarts_without_processes_are_refused(run, tmp_path):
+    code, _, complaint = run("run", "digits", "--out", "r", "--max-restarts", 2)
+    assert code == 2
+    assert "--max-restarts is about the processes of --processes" in complaint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["1bad", "my exp", "my-exp", "exp.toml"])
+def test_a_name_that_is_no_module_writes_nothing(run, tmp_path, name):
+    code, _, complaint = run("new", name)
+    assert code == 2
+    assert f"as {name}_method.py is a Python module; got '{name}'" in complaint
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_command_can_be_pasted(run, tmp_path):
+    (tmp_path / "my experiments").mkdir()
+    code, printed, _ = run("new", "my experiments/first")
+    assert code == 0
+    *_, config, option, out = shlex.split(printed.partition("next: ")[2])
+    assert (config, option, out) == ("my experiments/first.toml", "--out", "runs/first")
+    assert (tmp_path / config).exists()

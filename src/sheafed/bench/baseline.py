@@ -61,9 +61,16 @@ def keep(path: Path, found: Sequence[Measurement], *, quick: bool) -> None:
 
 def compare(path: Path, found: Sequence[Measurement], *, quick: bool) -> list[Comparison]:
     """Compare figures with those of the same machine in a file."""
+    before = kept_figures(path, quick=quick)
+    return [_compared(each, before.get(each.what)) for each in found]
+
+
+def kept_figures(path: Path, *, quick: bool) -> Mapping[str, Mapping[str, float | None]]:
+    """Return the figures of this machine in a file; raise if there are none."""
     if not path.exists():
         raise BenchError(f"no file {path} to compare with; write one by sheafed bench --keep")
     content, machine = _read(path), machine_name()
+    before: Mapping[str, Mapping[str, float | None]] | None
     before = content.get(machine, {}).get(_mode(quick))
     if before is None:
         known = "; ".join(sorted(content)) or "none"
@@ -71,7 +78,7 @@ def compare(path: Path, found: Sequence[Measurement], *, quick: bool) -> list[Co
             f"{path} has no {_mode(quick)} figures of this machine ({machine}), only of: {known}; "
             "measure the earlier state here and write its figures by sheafed bench --keep"
         )
-    return [_compared(each, before.get(each.what)) for each in found]
+    return before
 
 
 def _compared(now: Measurement, before: Mapping[str, float | None] | None) -> Comparison:

@@ -68,6 +68,8 @@ def bench(
     from sheafed.bench.measurement import describe_machine
     from sheafed.bench.running import run_benchmarks
 
+    if compare:
+        baseline.kept_figures(kept, quick=quick)  # before minutes of measuring
     others = [name for name in names or [] if name != ACCURACY]
     found = []
     if others or not names:

@@ -92,11 +92,12 @@ def _missing(requirements: list[Requirement]) -> list[str]:
             or (module is not None and find_spec(module) is None)
         ):
             missing.append(requirement.name)
-    return missing
+    return list(dict.fromkeys(missing))
 
 
 def _versions(requirements: list[Requirement]) -> str:
-    return ", ".join(f"{r.name} {_version(r) or '-'}" for r in requirements)
+    listed = (f"{r.name} {_version(r) or '-'}" for r in requirements)
+    return ", ".join(dict.fromkeys(listed))  # of two parts of an extra, one may ask for more
 
 
 def _state(missing: list[str], remedy: str) -> str:

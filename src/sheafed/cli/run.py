@@ -53,6 +53,8 @@ def run(
     from sheafed.training import Cluster
     from sheafed.training.torchrun import in_cluster, launch
 
+    if max_restarts and processes is None:
+        raise ConfigError("--max-restarts is about the processes of --processes; give both")
     experiment = read_experiment(config, overrides or [], seed)
     command = ["run", config, "--out", str(out)]
     command += [word for override in overrides or [] for word in ("--set", override)]
@@ -118,4 +120,5 @@ def new(
 ) -> None:
     """Write a commented config and a method of your own to start from."""
     config, method = write_starter(name)
-    print(f"wrote {config} and {method}; next: sheafed run {config} --out runs/{name}")
+    command = shlex.join(["sheafed", "run", str(config), "--out", f"runs/{config.stem}"])
+    print(f"wrote {config} and {method}; next: {command}")

@@ -11,6 +11,11 @@ def write_starter(name: str) -> tuple[Path, Path]:
     """Write NAME.toml, a commented config, and NAME_method.py, a method to start from."""
     package = resources.files("sheafed.config")
     config, method = Path(f"{name}.toml"), Path(f"{name}_method.py")
+    if not method.stem.isidentifier():  # Python could not import the method
+        raise ConfigError(
+            f"the last part of a name must be of letters, digits and _, not beginning with a "
+            f"digit, as {method.name} is a Python module; got {name!r}"
+        )
     for path in (config, method):
         if path.exists():
             raise ConfigError(f"{path} exists already; choose another name")

@@ -44,6 +44,10 @@ def make_certificates(
         write_atomically(directory / REVOKED, b"")
     for name in names:
         certificate, key = certificate_and_key(directory, name)
+        if certificate.exists() and key.exists():
+            raise InputError(
+                f"{certificate} exists already; pass --renew to replace it and its key by new ones"
+            )
         _check_absent(certificate, key)
         _write_pair(certificate, key, *_issue(name, [*LOOPBACK, *hosts], days, *authority))
 
@@ -77,6 +81,13 @@ def replace_authority(
 def revoke_names(directory: Path, names: Collection[str]) -> None:
     """Add names to the list of revoked ones; agents that run and watch it refuse them."""
     check_names(names)
+    for name in names:
+        certificate, _ = certificate_and_key(directory, name)
+        if not certificate.exists():  # a misspelt name would leave the agent that is meant
+            raise InputError(
+                f"there is no {certificate}; check the name, or add it to {directory / REVOKED} by "
+                "hand if another authority has issued its certificate"
+            )
     path = directory / REVOKED
     before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     lines = [*before, *(name for name in names if name not in before)]
