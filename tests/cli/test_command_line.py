@@ -1,5 +1,6 @@
 """What holds for every command."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -33,6 +34,16 @@ def test_commands_load_nothing_slow_that_they_do_not_need(tmp_path: Path) -> Non
     command = [sys.executable, "-c", CHECK]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ended.stderr == "[]\n"
+
+
+def test_a_shell_completes_commands_without_what_is_slow(tmp_path: Path) -> None:
+    words = {"_SHEAFED_COMPLETE": "complete_bash", "COMP_WORDS": "sheafed ev", "COMP_CWORD": "1"}
+    command = [sys.executable, "-c", CHECK]
+    environment = {**os.environ, **words}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (set(ended.stdout.split()), ended.stderr) == ({"evaluate"}, "[]\n")
 
 
 def test_the_help_names_what_there_is(run) -> None:

@@ -70,8 +70,8 @@ def kept_figures(path: Path, *, quick: bool) -> Mapping[str, Mapping[str, float 
     if not path.exists():
         raise BenchError(f"no file {path} to compare with; write one by sheafed bench --keep")
     content, machine = _read(path), machine_name()
-    before: Mapping[str, Mapping[str, float | None]] | None
-    before = content.get(machine, {}).get(_mode(quick))
+    found = content.get(machine, {})
+    before: Mapping[str, Mapping[str, float | None]] | None = found.get(_mode(quick))
     if before is None:
         known = "; ".join(sorted(content)) or "none"
         raise BenchError(

@@ -30,7 +30,6 @@ OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run)
