@@ -127,8 +127,7 @@ def test_a_place_that_cannot_be_written(run, tmp_path, three, certificates, comm
     more = {
         "sweep": ["--seeds", "0"],
         "agent": [
-            "--name",
-            "bo",
+            *("--name", "bo", "--listen", "tls/127.0.0.1:0"),
             *(w for k, f in own.items() for w in (f"--{k}", certificates / f)),
         ],
     }

@@ -16,7 +16,7 @@ def test_one_benchmark(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(running, "fresh_processes", ThreadPoolExecutor)  # quicker
     short = {"scaling": lambda _, sizes: scaling(sizes, 1, least=40)}
     monkeypatch.setattr(running, "BENCHMARKS", short)
-    path = tmp_path / "bench.json"
+    path = tmp_path / "new" / "bench.json"
     bench.bench(["scaling"], quick=True, agents="15,20,25", json_file=path)
     content = json.loads(path.read_text())
     time, _, per_agent, memory = content["measurements"]

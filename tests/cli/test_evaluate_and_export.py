@@ -59,10 +59,10 @@ def test_a_run_is_used_on_another_device(run, finished, tmp_path):
 def test_evaluate_repeats_the_figures_of_the_run(run, finished, tmp_path):
     out, _ = finished
     before = contents(out)
-    code, printed, _ = run("evaluate", out, "--out", "values.json")
+    code, printed, _ = run("evaluate", out, "--out", "new/values.json")
     assert code == 0
     summary = json.loads((out / "summary.json").read_text())
-    values = json.loads((tmp_path / "values.json").read_text())
+    values = json.loads((tmp_path / "new" / "values.json").read_text())
     keys = ["private_accuracy", "communication_accuracy", "oracle_accuracy", "misalignment"]
     assert {k: values[k] for k in keys} == {k: summary[k] for k in keys}
     assert f"private_accuracy {summary['private_accuracy']:.3f}" in printed

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.errors import BenchError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def bench(
             "quick": quick,
             "measurements": [measurement.as_dict() for measurement in found],
         }
+        make_directory(json_file.parent)
         write_atomically(json_file, json.dumps(content, indent=2).encode())
         print(f"wrote {json_file}")
     compared = baseline.compare(kept, found, quick=quick) if compare else []

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sheafed.atomic_io import write_atomically
+from sheafed.atomic_io import make_directory, write_atomically
 from sheafed.cli.allow_code import AllowCode
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def evaluate(
     )
     _print(found, Console())
     if out is not None:
+        make_directory(out.parent)
         write_atomically(out, json.dumps(as_json(found), indent=2).encode())
         print(f"wrote {out}")
 
