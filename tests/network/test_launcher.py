@@ -190,6 +190,7 @@ def test_without_faults_results_equal_those_of_one_process_even_under_attack(
         assert any(
             "WARN" in line and "zenoh_link_tls" in line for line in log(out, "b").split("\n")
         )
+        assert "\x1b" not in log(out, "b")  # colours are for terminals
     for name in names:
         weights = load_checkpoint(out / name / "last.safetensors")
         agent = expected.agents[name]
