@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from sheafed.atomic_io import written_atomically
+from sheafed.atomic_io import make_directory, written_atomically
 from sheafed.errors import (
     AlignmentQualityError,
     InputError,
@@ -141,6 +141,7 @@ def send(
     link = fitted.link(sender, receiver)
     if not no_check:
         fitted.fingerprints[sender].check(sender, given)
+    make_directory(out.parent)
     received = _send_file(link, given, out)
     print(f"{' -> '.join(fitted.path(sender, receiver))}: wrote {received} to {out}")
 
