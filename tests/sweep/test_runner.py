@@ -90,6 +90,18 @@ def test_a_bound_on_memory(tmp_path, three):
     assert read_failure(trial, runner.out)
 
 
+@forked
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [("seed=1", True), ("training.device=cuda", False), ("method.nothing=1", False)],
+)
+def test_only_trials_on_the_cpu_are_forked(tmp_path, three, override, expected):
+    """CUDA cannot be used in a fork of a process that has looked for it."""
+    runner = Runner(three, [], tmp_path, 1)
+    assert runner._can_fork(Trial((override,), (), 0)) is expected
+    assert not Runner(three, [], tmp_path, 1, memory=2**30)._can_fork(Trial((), (), 0))
+
+
 @pytest.fixture(scope="module")
 def processes():
     forked = ForkedProcesses([])

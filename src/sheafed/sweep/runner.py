@@ -17,7 +17,7 @@ from sheafed.config.custom_method import CustomMethod
 from sheafed.config.experiment import Experiment
 from sheafed.config.reading import read_experiment
 from sheafed.config.running import read_config
-from sheafed.errors import ConfigError, SweepError
+from sheafed.errors import ConfigError, SheafedError, SweepError
 from sheafed.file_locks import INHERITED, open_locked
 from sheafed.sweep.processes import CAN_FORK, ForkedProcesses, NewProcesses, Processes
 from sheafed.sweep.results import is_finished
@@ -33,11 +33,11 @@ class Runner:
     """Runs trials of one config, each in a process of its own.
 
     On Linux the processes are forked from one that has loaded the libraries, as loading takes
-    longer than a small trial; with a limit on memory each is a new one. An interruption stops the
-    processes; the next runner continues from their checkpoints. A lock, which the processes inherit
-    (not on Windows), keeps a second runner out of the same directory, even if the first was killed
-    and its processes are still running. The error message of a failed trial is kept in its
-    directory as `failure.txt` until the trial is run again.
+    longer than a small trial; with a limit on memory or on a GPU each is a new one. An interruption
+    stops the processes; the next runner continues from their checkpoints. A lock, which the
+    processes inherit (not on Windows), keeps a second runner out of the same directory, even if the
+    first was killed and its processes are still running. The error message of a failed trial is
+    kept in its directory as `failure.txt` until the trial is run again.
 
     Args:
         config: a preset or a file.
@@ -61,7 +61,7 @@ class Runner:
         if memory is not None and sys.platform != "linux":
             raise SweepError("memory can be limited on Linux only; leave the limit out")
         self.memory, self.allow_code = memory, tuple(allow_code)
-        self._idle: list[Processes] = []
+        self._idle: dict[bool, list[Processes]] = {True: [], False: []}
         self._busy: set[Processes] = set()
         self._guard = Lock()
         self._stopped = False
@@ -79,8 +79,8 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        for processes in (*self._idle[True], *self._idle[False]):
+            processes.close()
         os.close(self._lock)
 
     def experiment(self, overrides: Sequence[str]) -> Experiment:
@@ -136,16 +136,17 @@ class Runner:
             arguments += ["--set", override]
         for allowed in self.allow_code:
             arguments += ["--allow-code", allowed]
+        forks = self._can_fork(trial)
         with self._guard:
             if self._stopped:
                 return False
-            processes = self._idle.pop() if self._idle else self._processes()
+            processes = self._idle[forks].pop() if self._idle[forks] else self._processes(forks)
             processes.start(arguments)
             self._busy.add(processes)
         ended = processes.wait()
         with self._guard:
             self._busy.remove(processes)
-            self._idle.append(processes)
+            self._idle[forks].append(processes)
         if ended.code == 0:
             (directory / FAILURE).unlink(missing_ok=True)
         elif not self._stopped:
@@ -153,11 +154,21 @@ class Runner:
             write_atomically(directory / FAILURE, reason.encode())
         return ended.code == 0
 
-    def _processes(self) -> Processes:
+    def _can_fork(self, trial: Trial) -> bool:
+        """Whether a trial may be forked: its memory is its own to use, and it needs no GPU.
+
+        A process that has looked for GPUs, as loading does, cannot use them in its forks.
+        """
+        if not CAN_FORK or self.memory is not None:
+            return False
+        try:
+            return self.experiment(trial.overrides).training.device == "cpu"
+        except SheafedError:  # which the command says
+            return False
+
+    def _processes(self, forks: bool) -> Processes:
         inherited = (self._lock,) if INHERITED else ()
-        if CAN_FORK and self.memory is None:
-            return ForkedProcesses(inherited)
-        return NewProcesses(inherited, self.memory)
+        return ForkedProcesses(inherited) if forks else NewProcesses(inherited, self.memory)
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Apply a function that runs trials to all items, `jobs` at a time."""
