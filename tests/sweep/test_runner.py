@@ -36,6 +36,17 @@ def test_a_failure_is_kept_until_the_trial_succeeds(tmp_path, three, capsys):
     assert {edge["oracle_accuracy"] for edge in summary["edges"]} == {None}
 
 
+def test_a_runner_is_entered_again_with_other_trials(tmp_path, three):
+    """As the grid does, cell by cell."""
+    first, second = Trial((), (), 0), Trial((), (), 1)
+    runner = Runner(three, ["training.oracle=false"], tmp_path, 1)
+    for trial in (first, second):
+        with runner:
+            runner.run([trial])
+    assert is_finished(first, tmp_path)
+    assert is_finished(second, tmp_path)
+
+
 def test_runs_of_another_config_are_not_mixed_in(tmp_path, three):
     trial, runner = Trial((), (), 0), Runner(three, [], tmp_path, 1)
     runner.check([trial])

@@ -79,8 +79,9 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for processes in (*self._idle[True], *self._idle[False]):
-            processes.close()
+        for idle in self._idle.values():
+            while idle:  # a runner that is entered again starts others, which inherit its lock
+                idle.pop().close()
         os.close(self._lock)
 
     def experiment(self, overrides: Sequence[str]) -> Experiment:
