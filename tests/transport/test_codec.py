@@ -98,7 +98,7 @@ def test_every_tensor_is_aligned_in_the_message_and_in_memory() -> None:
     offset = encoded.header_bytes
     for tensor in decode(encoded.data).tensors.values():
         assert offset % tensor.itemsize == 0
-        assert tensor.data_ptr() % tensor.itemsize == 0
+        assert tensor.data_ptr() % 64 == 0, "as torch has it, for products with the same bits"
         offset += tensor.nbytes
     assert offset == len(encoded.data)
 

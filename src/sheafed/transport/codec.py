@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from reprlib import repr as short
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -152,14 +153,15 @@ def _check_dense(name: str, tensor: Tensor) -> None:
 
 
 def _unpack(payload: memoryview, entries: Iterable[Entry]) -> dict[str, Tensor]:
-    memory = bytearray(payload)  # torch warns about read-only memory
     tensors, offset = {}, 0
     for entry in entries:
         dtype = DTYPES[entry.dtype]
         if entry.nbytes == 0:
             tensors[entry.name] = torch.empty(entry.shape, dtype=dtype)
             continue
-        raw = torch.frombuffer(memory, dtype=torch.uint8, count=entry.nbytes, offset=offset)
+        # Aligned as torch has it: products of the same numbers differ in bits by alignment.
+        raw = torch.empty(entry.nbytes, dtype=torch.uint8)
+        raw.numpy()[:] = np.frombuffer(payload, np.uint8, entry.nbytes, offset)
         if dtype is torch.bool and bool((raw > 1).any()):
             raise MessageError(
                 "payload", f"{short(entry.name)} must hold bytes 0 and 1, got {int(raw.max())}"
