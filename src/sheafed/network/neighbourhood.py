@@ -75,9 +75,8 @@ class Neighbourhood:
         """Return a flag of a neighbour's hello; None if there was no hello yet."""
         if neighbour in self.transport.revoked:
             return False
-        if neighbour not in self.met:
-            return None
-        return self.met[neighbour].fields.get(flag) is True
+        hello_message = self.met.get(neighbour)  # once: the thread of the status asks, too
+        return None if hello_message is None else hello_message.fields.get(flag) is True
 
     def begin(self, round: int) -> None:
         """Enter a round: earlier messages are no longer repeated to neighbours that return."""
@@ -196,6 +195,9 @@ class Neighbourhood:
     def _renew(self) -> None:
         """Take up replaced certificate files, without going on alone in the meantime."""
         here = self.transport.present
+        # Not before what was sent a round ago, which one that has just returned may lack: by the
+        # hello it learns that this agent is ahead and need not be waited for.
+        self.transport.send(m for m in self._sent_before if m.receiver in here & self.met.keys())
         self.send_hello(here & self.met.keys(), returns=True)
         self._returning |= here
         try:
