@@ -110,6 +110,22 @@ def test_classes_of_no_agent_are_left_out():
     ]
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.uint32])
+def test_labels_of_any_whole_type_may_belong_to_no_agent(dtype):
+    labels = (LABELS % 2).to(dtype)
+    with pytest.warns(UnusedSamplesWarning, match=r"500 of 1000 .* classes \[1\]"):
+        held = partitions.label_shift(labels, {"a": [0], "b": [0]}, 1.0, seeded())
+    assert sum(map(len, held.values())) == 500
+
+
+def test_arrays_and_numbers_of_numpy_divide_like_those_of_torch():
+    expected = partitions.iid(LABELS.flip(0), NAMES, 3)
+    reversed_view = LABELS.numpy()[::-1]
+    for labels in (reversed_view, reversed_view.astype(">i4")):
+        held = partitions.iid(labels, NAMES, np.int64(3))
+        assert all(torch.equal(held[name], expected[name]) for name in NAMES)
+
+
 def test_iid_is_even_and_mixed():
     held = partitions.iid(LABELS, NAMES, seeded())
     assert sorted(len(i) for i in held.values()) == [333, 333, 334]

@@ -1,6 +1,6 @@
 """NumPy arrays or torch tensors in, the same out."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, ShapeError
+from sheafed.linalg.arrays import for_torch
 from sheafed.linalg.checks import check_matrix
 
 Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
@@ -17,20 +18,12 @@ ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.
 def as_tensor(name: str, x: Array) -> Tensor:
     """Return latents in the dtype and on the device that they were given on."""
     try:
-        tensor = torch.as_tensor(_plain(x) if isinstance(x, np.ndarray) else x)
+        tensor = torch.as_tensor(for_torch(x) if isinstance(x, np.ndarray) else x)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise DtypeError(f"{name} must be an array of numbers: {problem}") from problem
     if not tensor.is_floating_point():
         raise DtypeError(f"{name} must be floating-point, got {tensor.dtype}; convert them")
     return tensor.detach()
-
-
-def _plain(x: NDArray[Any]) -> NDArray[Any]:
-    """Return an array over which there can be a tensor."""
-    if not x.dtype.isnative:
-        return x.astype(x.dtype.newbyteorder("="))
-    # A tensor over read-only memory, such as a mapped file, could write there.
-    return x.copy() if not x.flags.writeable or min(x.strides, default=0) < 0 else x
 
 
 def as_array(name: str, x: ArrayT) -> ArrayT:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, InputError
+from sheafed.linalg.arrays import for_torch
 
 Labels = Tensor | NDArray[Any] | Sequence[int]
 
@@ -37,7 +39,7 @@ def as_numbers(what: str, given: Any) -> Tensor:
         given: as above.
     """
     try:
-        return torch.as_tensor(given)
+        return torch.as_tensor(for_torch(given) if isinstance(given, np.ndarray) else given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DtypeError(
             f"{what} must be an array or tensor of numbers ({error}); names become "

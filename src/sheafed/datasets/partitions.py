@@ -14,7 +14,7 @@ from torch import Tensor
 from sheafed import seeds
 from sheafed.datasets.labels import Labels, as_labels
 from sheafed.errors import EmptyInputError, InputError, UnusedSamplesWarning
-from sheafed.linalg.checks import check_fraction
+from sheafed.linalg.checks import as_int, check_fraction
 
 Indices = dict[str, Tensor]
 Randomness = torch.Generator | int
@@ -222,7 +222,7 @@ def _divide(
 ) -> Indices:
     parts = _cut(labels, len(_named(names)), shares, stream)
     if unused := [y for y, weights in shares.items() if sum(weights) == 0]:
-        count = int(torch.isin(labels, torch.tensor(unused, device=labels.device)).sum())
+        count = sum(int((labels == y).sum()) for y in unused)
         warnings.warn(
             f"{count} of {len(labels)} samples go to no agent: none has a share of the classes "
             f"{unused}; give these to an agent, or leave their samples out",
@@ -275,9 +275,10 @@ def _stream(given: Randomness, purpose: str) -> torch.Generator:
     """Return the generator, or the one of this purpose that an int seeds."""
     if isinstance(given, torch.Generator):
         return given
-    if isinstance(given, bool) or not isinstance(given, int):
+    seed = as_int(given)
+    if seed is None:
         raise InputError(
             "generator must be a torch.Generator, or an int that seeds one, got "
             f"{type(given).__name__}"
         )
-    return seeds.generator(given, purpose)
+    return seeds.generator(seed, purpose)
