@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +144,27 @@ def test_a_forked_command_ends_by_its_signal_and_the_next_one_runs(tmp_path, thr
     code, errors = processes.wait()
     assert code == 2
     assert errors.startswith("error: ")
+
+
+@forked
+def test_a_forked_command_ignores_ctrl_c_where_its_sweep_does(tmp_path, three):
+    """As in the background of a script, where a shell has Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        processes = ForkedProcesses([])
+        processes.start(["run", three, "--out", str(tmp_path), "--set", "training.epochs=100000"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_until((tmp_path / CHECKPOINT).exists)
+    server = processes._server.pid
+    (command,) = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    os.kill(int(command), signal.SIGINT)
+    os.kill(server, signal.SIGINT)
+    written = (tmp_path / CHECKPOINT).stat().st_mtime_ns
+    wait_until(lambda: (tmp_path / CHECKPOINT).stat().st_mtime_ns > written)
+    processes.terminate()
+    assert processes.wait() == (-signal.SIGTERM, "")
+    processes.close()
 
 
 @forked

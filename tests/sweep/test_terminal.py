@@ -55,3 +55,7 @@ def test_keys_are_as_short_as_they_may_be():
         "whitening.shrinkage",
         "shift",
     ]
+    assert list(short_keys(["seed=1", "method.options.seed=2"]).values()) == [
+        "seed",
+        "options.seed",
+    ]

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -22,9 +23,15 @@ from sheafed.optional import is_installed
 PRELOADED = ("sheafed.config.running", "torch._dynamo")  # the latter by the first optimiser
 OPTIONAL = ("matplotlib.figure",)
 
+Handler = Callable[[int, FrameType | None], object] | int | None
 
-def serve() -> list[str] | None:
-    """Fork a process per request: return its arguments there, and None here after the last."""
+
+def serve(ctrl_c: Handler) -> list[str] | None:
+    """Fork a process per request: return its arguments there, and None here after the last.
+
+    Args:
+        ctrl_c: what a command does on Ctrl-C, which this process ignores.
+    """
     running: int | None = None
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -34,14 +41,13 @@ def serve() -> list[str] | None:
             os.kill(running, number)
 
     signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C: the command acts on it
     for request in sys.stdin:
         reading, writing = os.pipe()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         running = os.fork()
         if running == 0:
             os.close(reading)
-            _become_command(writing)
+            _become_command(writing, ctrl_c)
             arguments: list[str] = json.loads(request)
             return arguments
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -54,9 +60,9 @@ def serve() -> list[str] | None:
     return None
 
 
-def _become_command(errors: int) -> None:
+def _become_command(errors: int, ctrl_c: Handler) -> None:
     """Have the signals and streams of a command, but for errors, which the server reads."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, ctrl_c)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -67,9 +73,10 @@ def _become_command(errors: int) -> None:
 
 
 if __name__ == "__main__":
+    ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignored already under nohup
     for module in (*PRELOADED, *(name for name in OPTIONAL if is_installed(name.split(".")[0]))):
         importlib.import_module(module)
-    arguments = serve()
+    arguments = serve(ctrl_c)
     if arguments is not None:
         sys.argv = ["sheafed", *arguments]
         main()

@@ -109,8 +109,9 @@ class ForkedProcesses:
         return Ended(server.returncode or 1, reason)
 
     def terminate(self) -> None:
-        if self._server is not None:
-            self._server.terminate()  # it passes the signal on
+        server = self._server  # once: the thread that waits forgets it when it has ended
+        if server is not None:
+            server.terminate()  # it passes the signal on
 
     def close(self) -> None:
         if self._server is not None:

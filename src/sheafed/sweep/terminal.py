@@ -50,7 +50,9 @@ def short_keys(overrides: Iterable[str]) -> dict[str, str]:
     for key in keys:
         parts = key.split(".")
         ends = (".".join(parts[k:]) for k in reversed(range(len(parts))))
-        short[key] = next(e for e in ends if sum(f".{k}".endswith(f".{e}") for k in keys) == 1)
+        short[key] = next(
+            (e for e in ends if sum(f".{k}".endswith(f".{e}") for k in keys) == 1), key
+        )
     return short
 
 
