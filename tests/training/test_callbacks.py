@@ -222,6 +222,11 @@ def test_early_stopping_by_what_else_the_records_hold(key: str) -> None:
     stopping.on_round(run, {"loss": 1.0, "validation_loss": 2.0})
 
 
+def test_early_stopping_by_a_key_like_another_that_a_method_logs_later() -> None:
+    stopping = EarlyStopping("head_losses_of_pilots", smaller_is_better=True)
+    stopping.on_round(start("alone", epochs=1), {"head_loss_of_pilots": 1.0})
+
+
 @pytest.mark.parametrize("patience", [0, -2])
 def test_early_stopping_needs_patience(patience: int) -> None:
     with pytest.raises(InputError, match=f"patience must be at least 1, got {patience}"):

@@ -144,3 +144,5 @@ def test_an_agent_that_waits_can_say_why_its_links_fail(
         refused, absent = link_problems([endpoint, closed], misled)
     assert refused.startswith(f"{endpoint}: TLS fails, it may refuse this certificate")
     assert absent.startswith(f"{closed}: ")
+    (malformed,) = link_problems(["tls/host..name:7447"], a)
+    assert malformed.startswith("tls/host..name:7447: ")

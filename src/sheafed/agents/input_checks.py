@@ -84,7 +84,8 @@ def check_finite_inputs(agent: Agent, data: LocalData) -> None:
         row = first_non_finite(samples.inputs) if isinstance(samples, TensorSamples) else None
         if samples is None or row is None:
             continue
-        inputs = samples.batch(torch.tensor([row])).inputs
+        twice = torch.tensor([row, row])  # not all encoders take a single one
+        inputs = samples.batch(twice).inputs
         named = naming_inputs(agent, f"row {row} of its {split} inputs", inputs)
         with agent.inference(), torch.no_grad(), named:
             latents = agent.encode(inputs)

@@ -106,7 +106,9 @@ def distance_ranks(read: Tensor, own: Tensor) -> Tensor:
         own: `(n, d)`, what is searched; row i is the answer to query i. Equal distances share their
             ranks.
     """
-    distances = (read[:, None] - own).square().sum(-1)
+    # Coordinate by coordinate: the differences of all pairs at once would be d times as large.
+    pairs = zip(read.mT, own.mT, strict=True)
+    distances = sum(((x[:, None] - y).square() for x, y in pairs), start=torch.zeros(()))
     right = distances.diagonal()[:, None]
     return (distances < right).sum(1) + ((distances == right).sum(1) + 1) / 2
 

@@ -1,7 +1,8 @@
 """Repeated pilots count once: a copy of a fitted pilot is not held out.
 
 Copies in both parts of a fold would let a map be judged, and its penalty chosen, by what it was
-fitted to. Only exact copies are found.
+fitted to. Only exact copies are found. Where agents lack pilots, a pilot that repeats two others
+for different agents joins them, although a third agent may tell these apart.
 """
 
 from __future__ import annotations

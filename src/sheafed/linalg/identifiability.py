@@ -134,7 +134,9 @@ def rounding_noise(x: Tensor, differences: Tensor) -> Tensor:
     A coordinate is stored with a relative error of $\epsilon$, so with noise of size
     $\epsilon\,\mathrm{rms}$ of that coordinate: a large one says nothing of the others. The sums
     behind latents, in float32 at least, mix all coordinates: their noise is relative to what varies
-    in the whole. The largest singular value of noise of size $\sigma$ in every entry is about
+    in the whole, which falls short where all terms of the sums have a common offset many times as
+    large as what varies: the rank then comes out too high. The largest singular value of noise of
+    size $\sigma$ in every entry is about
     $\sigma\,(\sqrt K + \sqrt d)$.
 
     Args:

@@ -18,9 +18,10 @@ def divergence_of(agent: str, round: int) -> Iterator[None]:
         yield
     except EmptyInputError as problem:
         raise EmptyInputError(
-            f"{where}: too few latents to whiten; give at least 2 pilots, 2 in each round with "
-            "pilots_per_round, and 2 training samples with whitening='private'. Maps are "
-            "determined by more pilots than the largest latent size, better several times as many"
+            f"{where}: {problem}. If these are too few latents to whiten, give at least 2 pilots, "
+            "2 in each round with pilots_per_round, and 2 training samples with "
+            "whitening='private'. Maps are determined by more pilots than the largest latent size, "
+            "better several times as many"
         ) from problem
     except SingularCovarianceError as problem:
         raise SingularCovarianceError(f"{where}: {problem}") from problem

@@ -139,7 +139,8 @@ def difficulties(status: Status) -> list[str]:
         address, times = max(status.failed_connections.items(), key=lambda item: item[1])
         found.append(
             f"connections to it that came to nothing: {total}, of them {times} from {address} "
-            "(strangers, or certificates that one of the ends refuses)"
+            "(strangers, certificates that one of the ends refuses, or agents that wait and tried "
+            "why)"
         )
     if status.unknown_peers:
         found.append(f"links whose certificate names no neighbour: {_counts(status.unknown_peers)}")

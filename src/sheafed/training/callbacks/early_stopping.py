@@ -48,19 +48,19 @@ class EarlyStopping(Callback):
         self._checked = False
 
     def on_round(self, network: Network, log: Mapping[str, float]) -> None:
-        """Find a misspelt key in the first round, before anything is written.
+        """Find a misspelt key of a metric in the first round, before anything is written.
 
         Other keys may be a method's, which need not log them in every round.
         """
         if self._checked:
             return
         self._checked = True
-        known = {*measured_keys(network), *log}
+        measured = measured_keys(network)
         misspelt = self.metric.startswith(MEASURED) or get_close_matches(
-            self.metric, known, cutoff=0.9
+            self.metric, measured, cutoff=0.9
         )
-        if self.metric not in known and misspelt:
-            self._refuse(known)
+        if misspelt and self.metric not in {*measured, *log}:
+            self._refuse({*measured, *log})
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
         """Judge by the whole history, so that an interrupted run decides alike."""

@@ -47,8 +47,8 @@ def _problem(endpoint: str, credentials: Credentials) -> str | None:
         return f"TLS fails, it may refuse this certificate ({problem.reason or problem})"
     except TimeoutError:
         return "no answer"
-    except OSError as problem:
-        return problem.strerror or str(problem)
+    except (OSError, UnicodeError) as problem:  # the latter by a malformed name of a host
+        return getattr(problem, "strerror", None) or str(problem)
     except InputError:  # a form of endpoint that only Zenoh knows
         return None
     return None
