@@ -233,7 +233,7 @@ def score(out: Path, variant: Overrides, candidate: Overrides, seeds: Sequence[i
     trials = [Trial(variant, candidate, seed) for seed in seeds]
     if not all(is_finished(trial, out) for trial in trials):
         return float("-inf")
-    return fmean(validation_score(trial, out) for trial in trials)
+    return fmean(validation_score(trial, out, fair=True) for trial in trials)
 
 
 def as_row(name: str, trials: Sequence[Trial], out: Path) -> list[str]:

@@ -10,6 +10,7 @@ from sheafed.sweep.results import (
     as_csv,
     as_markdown,
     average,
+    best_trial,
     columns,
     is_finished,
     tabulate,
@@ -106,17 +107,18 @@ def test_choosing_needs_validation_data(tmp_path):
         tabulate(trials, tmp_path)
 
 
-def test_a_fair_whitening_decides_and_is_shown(tmp_path):
+def test_a_fair_whitening_is_shown_and_decides_where_it_is_asked_for(tmp_path):
     weak, strong = (Trial((), (f"method.penalty={x}",), 0) for x in ("0.1", "1"))
     for trial, before, after in ((weak, 0.6, 0.2), (strong, 0.5, 0.9)):
         fair = {"validation_communication_accuracy": after, "communication_accuracy": after - 0.1}
         finish(trial, tmp_path, before, communication_accuracy=before, whitenings={"fair": fair})
         record = {"validation_score": before, "validation_private_accuracy": 0.5}
         (tmp_path / trial.directory / "metrics.jsonl").write_text(json.dumps(record))
-    assert validation_score(strong, tmp_path) == pytest.approx((0.5 + 0.9) / 2)
+    assert validation_score(strong, tmp_path, fair=True) == pytest.approx((0.5 + 0.9) / 2)
+    assert best_trial([weak, strong], tmp_path, fair=True) == strong
     (row,) = tabulate([weak, strong], tmp_path)
-    assert row.chosen == (strong.candidate,)
-    assert row.mean["fair"] == pytest.approx(0.8)
+    assert row.chosen == (weak.candidate,), "by what the table shows"
+    assert row.mean["fair"] == pytest.approx(0.1)
     learnt = Trial((), (), 1)
     finish(learnt, tmp_path, 0.5, communication_accuracy=0.4)
     assert tabulate([learnt], tmp_path)[0].mean["fair"] == 0.4
@@ -137,7 +139,8 @@ def test_an_error_is_minimised_and_has_columns_of_its_own(tmp_path):
         (directory / "summary.json").write_text(json.dumps(summary))
         record = {"validation_score": -0.5, "validation_private_mse": 0.4}
         (directory / "metrics.jsonl").write_text(json.dumps(record))
-    assert validation_score(small, tmp_path) == pytest.approx(-(0.4 + 0.2) / 2)
+    assert validation_score(small, tmp_path, fair=True) == pytest.approx(-(0.4 + 0.2) / 2)
+    assert best_trial([large, small], tmp_path, fair=True) == small
     table = tabulate([small, large], tmp_path)
     assert table[0].chosen == (small.candidate,)
     assert table[0].mean["fair"] == 0.2

@@ -1,10 +1,12 @@
 import math
 import sys
+from pathlib import Path
 
 import pytest
 
 from sheafed.errors import ConfigError, MissingDependencyError
-from sheafed.sweep.search import Range, parse_range, search
+from sheafed.sweep.runner import Runner
+from sheafed.sweep.search import Range, parse_range, search, search_all
 
 PENALTY = Range("method.penalty", 1e-5, 1.0)
 VARIANT = ("method.name=comfed",)
@@ -86,3 +88,8 @@ def test_a_range():
 def test_bad_ranges(option):
     with pytest.raises(ConfigError, match="expected a range of positive numbers"):
         parse_range(option)
+
+
+def test_a_key_that_a_row_has_is_not_searched():
+    with pytest.raises(ConfigError, match="method.penalty is given twice"):
+        search_all(Runner("digits", [], Path(), 1), [("method.penalty=1",)], [PENALTY], 3, [0])

@@ -34,7 +34,7 @@ def test_whole_variants():
         ("method.name=comfed", "method.penalty=2"),
         ("method.name=fedproto",),
     ]
-    assert len(expand_variants(["data.shift=0.3,0.7"], ["seed=1", "seed=2"])) == 4
+    assert len(expand_variants(["data.shift=0.3,0.7"], ["graph.density=1", "graph.density=0.5"])) == 4
 
 
 LISTS = ["[0.8, 0.1, 0.1]", "[0.6,0.2,0.2]"]
@@ -75,6 +75,22 @@ def test_a_key_that_no_row_has_is_an_error(key):
         ConfigError, match=rf"{key} cannot be chosen: unknown option of non-cooperative"
     ):
         variants_without([key], METHODS, read)
+
+
+@pytest.mark.parametrize(
+    ("vary", "variants", "choose", "message"),
+    [
+        (["seed=1,2"], [], [], "by --seeds"),
+        ([], [], ["seed=1,2"], "by --seeds"),
+        (["data.shift=0.1", "data.shift=0.5"], [], [], "data.shift is given twice"),
+        (["data.shift=0.1"], ["data.shift=0.5"], [], "data.shift is given twice"),
+        (["method.penalty=1"], [], ["method.penalty=3"], "method.penalty is given twice"),
+        ([], [], ["method.penalty=1", "method.penalty=3"], "method.penalty is given twice"),
+    ],
+)
+def test_a_key_has_one_value_in_a_row(vary, variants, choose, message):
+    with pytest.raises(ConfigError, match=message):
+        make_trials(expand_variants(vary, variants), choose, [0], read)
 
 
 def test_directories_are_readable_safe_and_differ():

@@ -63,7 +63,7 @@ def shrinkages_of(curve: Curve, trials: Sequence[Trial], runs: Path) -> tuple[fl
 def chosen_trials(trials: Sequence[Trial], runs: Path) -> dict[Overrides, Trial]:
     """Return the best candidate of every variant that has a finished one."""
     variants = dict.fromkeys(trial.variant for trial in trials)
-    best = {v: best_trial([t for t in trials if t.variant == v], runs) for v in variants}
+    best = {v: best_trial([t for t in trials if t.variant == v], runs, fair=True) for v in variants}
     return {variant: trial for variant, trial in best.items() if trial is not None}
 
 
@@ -76,7 +76,7 @@ def _next(
     grid = [trial for trial in own if len(trial.candidate) == 1]
     if not grid:
         return []
-    penalties, best = [penalty_of(trial) for trial in grid], best_trial(grid, runs)
+    penalties, best = [penalty_of(trial) for trial in grid], best_trial(grid, runs, fair=True)
     # Where all diverged, a smaller lambda may not.
     chosen = min(penalties, key=float) if best is None else penalty_of(best)
     further = beyond(penalties, chosen)

@@ -54,13 +54,18 @@ def is_finished(trial: Trial, out: Path) -> bool:
     return (out / trial.directory / SUMMARY).exists()
 
 
-def best_trial(trials: Sequence[Trial], out: Path) -> Trial | None:
+def best_trial(trials: Sequence[Trial], out: Path, *, fair: bool = False) -> Trial | None:
     """Return the finished trial with the best validation score, if any has finished.
 
     A candidate that did not finish, e.g. because it diverged, cannot be chosen.
+
+    Args:
+        trials: the candidates.
+        out: contains their directories.
+        fair: as `validation_score` has it.
     """
     finished = [trial for trial in trials if is_finished(trial, out)]
-    return max(finished, key=lambda t: validation_score(t, out), default=None)
+    return max(finished, key=lambda t: validation_score(t, out, fair=fair), default=None)
 
 
 def tabulate(trials: Sequence[Trial], out: Path) -> list[Row]:
@@ -95,26 +100,36 @@ def average(variant: Overrides, trials: Sequence[Trial], out: Path) -> Row:
     )
 
 
-def validation_score(trial: Trial, out: Path) -> float:
+def validation_score(trial: Trial, out: Path, *, fair: bool = False) -> float:
     """Return the mean of private and communicated metrics on validation data; greater is better.
 
-    Communication of a method that is aligned after training is that of its fair whitening.
+    Args:
+        trial: that has finished.
+        out: contains its directory.
+        fair: whether communication of a method that is aligned after training is that of its fair
+            whitening, as in the columns `fair`, not of the one that the trial was run with.
     """
     path = out / trial.directory / METRICS
     lines = path.read_text(encoding="utf-8").splitlines()
     record = json.loads(lines[-1]) if lines else {}
     score = record.get("validation_score")
-    summary = read_summary(trial, out)
-    prefix, fair = "validation_", _fair(summary)
-    chosen = {k: v for k, v in fair.items() if k.startswith(prefix) and v is not None}
-    if score is not None and chosen:
-        values = {k.removeprefix(prefix): v for k, v in (record | chosen).items() if prefix in k}
-        score = signed_mean(values, _signs(summary))
+    if fair and score is not None:
+        score = _fair_score(record, read_summary(trial, out))
     if score is None and trial.candidate:
         raise DataFormatError(
             f"{path} has no validation score to choose by; give the agents validation data"
         )
     return float(score or 0.0)
+
+
+def _fair_score(record: Mapping[str, Any], summary: Mapping[str, Any]) -> float | None:
+    prefix = "validation_"
+    measured = {k: v for k, v in _fair(summary).items() if k.startswith(prefix) and v is not None}
+    if not measured:
+        own: float | None = record["validation_score"]
+        return own
+    values = {k.removeprefix(prefix): v for k, v in (record | measured).items() if prefix in k}
+    return signed_mean(values, _signs(summary))
 
 
 def read_summary(trial: Trial, out: Path) -> dict[str, Any]:

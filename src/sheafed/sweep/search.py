@@ -14,7 +14,7 @@ from sheafed.errors import ConfigError, MissingDependencyError
 from sheafed.seeds import derive
 from sheafed.sweep.results import validation_score
 from sheafed.sweep.runner import Runner
-from sheafed.sweep.trials import Overrides, Trial, applicable_keys, check_seeds
+from sheafed.sweep.trials import Overrides, Trial, applicable_keys, check_keys, check_seeds
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def search_all(
     """Search for every variant and seed, as many at a time as the runner has jobs."""
     load_optuna()
     check_seeds(seeds)
+    for variant in variants:
+        check_keys((*variant, *(r.key for r in ranges)))
     by_key = {r.key: r for r in ranges}
     own = {
         v: [by_key[k] for k in applicable_keys(list(by_key), runner.experiment(v))]

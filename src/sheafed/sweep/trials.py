@@ -8,6 +8,7 @@ decides (`sheafed.sweep.results`). A variant whose method has no such option is 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -54,7 +55,10 @@ def expand_variants(vary: Sequence[str], variants: Sequence[str] = ()) -> list[O
         variants: whole variants, several overrides joined by `;`, each combined with the grid.
     """
     whole = [tuple(split_outside_brackets(v, ";")) for v in variants] or [()]
-    return [(*variant, *point) for variant in whole for point in product(*map(_values, vary))]
+    found = [(*variant, *point) for variant in whole for point in product(*map(_values, vary))]
+    for variant in found:
+        check_keys(variant)
+    return found
 
 
 def make_trials(
@@ -72,6 +76,8 @@ def make_trials(
         read: returns the experiment with some overrides.
     """
     check_seeds(seeds)
+    for variant in variants:
+        check_keys((*variant, *choose))
     options = {key_of(option): _values(option) for option in choose}
     trials = []
     for variant in variants:
@@ -104,6 +110,18 @@ def variants_without(
             names = ", ".join(sorted({tag_of(read(v).method) for v in variants}))
             raise ConfigError(f"{key} cannot be chosen: unknown option of {names}")
     return missing
+
+
+def check_keys(options: Sequence[str]) -> None:
+    """Raise if a key is given twice: its last value would be the one that counts."""
+    keys = [key_of(option) for option in options]
+    if "seed" in keys:
+        raise ConfigError("seed is not varied or chosen; give the seeds of all rows by --seeds")
+    if twice := [key for key, number in Counter(keys).items() if number > 1]:
+        raise ConfigError(
+            f"{' and '.join(twice)} is given twice for one row, in {'; '.join(options)}; give "
+            "all values of a key at once, to be varied or to be chosen from"
+        )
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
