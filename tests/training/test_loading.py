@@ -84,6 +84,25 @@ def test_another_process_finds_the_same_to_the_bit(runs: Runs) -> None:
     assert contents(directory) == before
 
 
+@pytest.mark.parametrize("case", METHODS)
+def test_agents_that_are_given_one_unlabelled_input_do_as_in_the_run(
+    case: str, runs: Runs, tmp_path: Path
+) -> None:
+    directory, trained = runs
+    new = samples(40, seed=7)
+    served = sheafed.load(directory / case, [for_use(a) for a in reborn()], pilots=pilots())
+    assert served.evaluate(data=new) == trained[case].evaluate(data=new)
+    served.save(tmp_path)
+    again = sheafed.load(tmp_path, reborn(), pilots=pilots())
+    assert again.evaluate(data=new) == trained[case].evaluate(data=new)
+
+
+def for_use(agent: Agent) -> Agent:
+    """Return an agent that is not going to be trained."""
+    agent.encoder.requires_grad_(False)
+    return Agent(agent.name, agent.encoder, agent.head, data=torch.zeros(1, FEATURES))
+
+
 @pytest.mark.parametrize("method", [FedProto(penalty=0.2), SheafFRL(edge_dim=2, privacy="strict")])
 def test_agents_of_one_latent_size(method: Any, tmp_path: Path) -> None:
     def team() -> list[Agent]:

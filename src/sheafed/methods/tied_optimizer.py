@@ -98,7 +98,13 @@ class TiedOptimizer:
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.optimizer.load_state_dict(dict(state))
+        """Continue from what `state_dict` returned, unless that is of another kind of optimiser.
+
+        Agents that are only used may have another than in the run; they cannot train on.
+        """
+        settings = [set(found["param_groups"][0]) for found in (state, self.state_dict())]
+        if settings[0] == settings[1]:
+            self.optimizer.load_state_dict(dict(state))
 
 
 @torch.no_grad()

@@ -188,8 +188,16 @@ class FittedHeadsNode(PostHocNode):
         if state.get("refitted_head") is not None:
             self._refitted = copy_head(self.agent).eval().requires_grad_(False)
             self._refitted.load_state_dict(state["refitted_head"])
-        if self.consensus_head is not None:
-            self.consensus_head.load_state(state["consensus_head"])
+        self._load_consensus_head(state["consensus_head"])
+
+    def _load_consensus_head(self, state: Mapping[str, Any] | None) -> None:
+        """Have the one of the run, if it had one: an agent that is only used may have no labels."""
+        if state is None:
+            self.consensus_head = None
+            return
+        if self.consensus_head is None:
+            self.consensus_head = ConsensusHead(self.agent)
+        self.consensus_head.load_state(state)
 
 
 def check_probabilities(message: Message) -> None:
