@@ -91,5 +91,5 @@ def test_bad_ranges(option):
 
 
 def test_a_key_that_a_row_has_is_not_searched():
-    with pytest.raises(ConfigError, match="method.penalty is given twice"):
+    with pytest.raises(ConfigError, match=r"method\.penalty is given twice"):
         search_all(Runner("digits", [], Path(), 1), [("method.penalty=1",)], [PENALTY], 3, [0])

@@ -34,7 +34,8 @@ def test_whole_variants():
         ("method.name=comfed", "method.penalty=2"),
         ("method.name=fedproto",),
     ]
-    assert len(expand_variants(["data.shift=0.3,0.7"], ["graph.density=1", "graph.density=0.5"])) == 4
+    whole = ["graph.density=1", "graph.density=0.5"]
+    assert len(expand_variants(["data.shift=0.3,0.7"], whole)) == 4
 
 
 LISTS = ["[0.8, 0.1, 0.1]", "[0.6,0.2,0.2]"]

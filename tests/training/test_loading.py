@@ -283,9 +283,14 @@ def test_layers_are_printed_without_addresses() -> None:
 def test_missing_files(run: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no network; give the out="):
         sheafed.load(tmp_path, reborn())
-    shutil.copy(run / "last.safetensors", tmp_path)
+    sheafed.load(run, reborn(), pilots=pilots()).save(tmp_path / "saved")
+    with pytest.raises(CheckpointError, match="in the directory of an earlier training"):
+        sheafed.load(tmp_path / "saved", reborn(), which="best")
+    blind = [simple_agent(n, data=samples(20, seed=0)) for n in "ab"]
+    train(blind, [("a", "b")], NonCooperative(), pilots(), epochs=1, out=tmp_path / "blind")
     with pytest.raises(CheckpointError, match="no best network without validation data"):
-        sheafed.load(tmp_path, reborn(), which="best")
+        sheafed.load(tmp_path / "blind", blind, which="best")
+    shutil.copy(run / "last.safetensors", tmp_path)
     (tmp_path / "last.safetensors").rename(tmp_path / "best.safetensors")
     with pytest.raises(CheckpointError, match="has not ended; resume it, or load which='best'"):
         sheafed.load(tmp_path, reborn())

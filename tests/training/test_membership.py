@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import sheafed
 from sheafed.agents.agent import Agent
 from sheafed.checkpointing.checkpoint import load_checkpoint
 from sheafed.checkpointing.state_tree import flatten
@@ -31,10 +32,12 @@ from sheafed.methods import (
     SheafFRL,
 )
 from sheafed.methods.endpoints import PlainEndpoint, TransportEndpoint
+from sheafed.metrics import Metric
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.training import Callback, Network, summarise, train
 from tests.helpers import federations
 from tests.helpers.federations import (
+    FEATURES,
     PILOTS,
     agents,
     pilots,
@@ -363,6 +366,8 @@ def test_a_newcomer_of_another_modality() -> None:
 @pytest.mark.parametrize("dimensions", [MIXED, EQUAL])
 def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None:
     run = trained(METHODS["standard"], dimensions)
+    run.agents["a"].classes = ("x", "y", "z")
+    other = Metric("accuracy", lambda outputs, targets: 0.0, greater_is_better=False)
     before, records = inside(run), len(run.history.records)
     wide = seeded(1, lambda: torch.nn.Linear(6, 7))
     attempts: list[tuple[type[Exception], str, Agent, Any, dict[str, Any]]] = [
@@ -373,6 +378,8 @@ def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None
         (GraphError, "at least one neighbour", newcomer(), "ab", {}),
         (HandshakeError, "pilot set", newcomer(), ["a"], {"pilots": samples(PILOTS, 3)[0]}),
         (HandshakeError, "7 and 3 classes", newcomer(head=wide), ["a"], {}),
+        (HandshakeError, "'z' against 'y'", newcomer(classes=("x", "z", "y")), ["a"], {}),
+        (InputError, "a greater 'accuracy' is better", newcomer(metric=other), ["a"], {}),
         (InputError, "epochs.*-1", newcomer(), ["a"], {"epochs": -1}),
         (
             InputError,
@@ -391,6 +398,35 @@ def test_a_refused_newcomer_leaves_no_trace(dimensions: tuple[int, ...]) -> None
     assert all("n" not in node.neighbours for node in run.nodes.values())
     run.join(newcomer(), ["a"])
     assert run.nodes["a"].context.homogeneous is False
+
+
+@pytest.mark.parametrize("others", ["undisturbed", "training"])
+def test_agents_with_other_data_than_in_the_run_do_not_train_beside_a_newcomer(
+    others: Any, tmp_path: Path
+) -> None:
+    trained(out=tmp_path)
+    served = [Agent(a.name, a.encoder, a.head, data=torch.zeros(1, FEATURES)) for a in team()]
+    run = sheafed.load(tmp_path, served, pilots=pilots())
+    before = inside(run)
+    with pytest.raises(InputError, match="cannot train on as the run would have"):
+        run.join(newcomer(), ["a"], epochs=1, others=others)
+    run.join(newcomer(), ["a"], epochs=1)
+    assert unchanged(before, inside(run))
+
+
+def test_a_newcomer_whose_training_fails_can_leave_and_the_others_train_on() -> None:
+    run = trained()
+    before, agent = inside(run), newcomer(objective=fails)
+    with pytest.raises(ZeroDivisionError):
+        run.join(agent, ["a"], epochs=1)
+    assert unchanged(before, inside(run))
+    assert run.leave("n") is agent
+    run.join(newcomer(), ["a"])
+    run.train(epochs=1)
+
+
+def fails(agent: Agent, batch: Any) -> torch.Tensor:
+    raise ZeroDivisionError
 
 
 def test_when_agents_cannot_come_and_go() -> None:

@@ -35,12 +35,7 @@ def train_on(
     evaluate_every = as_count("evaluate_every", evaluate_every)
     if checkpoint_every is not None:
         checkpoint_every = as_count("checkpoint_every", checkpoint_every)
-    if network.difference is not None:
-        raise InputError(
-            f"this network cannot train on as the run would have: {network.difference}; load it "
-            "with agents as the run had them, or start a new training from their weights, "
-            "sheafed.train(network.agents.values(), network.graph, ...)"
-        )
+    check_can_train(network)
     for name in network.nodes:
         network.pilots.of(name)  # raises if the network was loaded without pilots
     with run_lock(network.out if out is None else Path(out)):
@@ -64,4 +59,14 @@ def train_on(
             progress=progress,
             oracle=oracle,
             vectorize=vectorize,
+        )
+
+
+def check_can_train(network: Network) -> None:
+    """Raise if agents of a loaded network have other data or settings than they had in the run."""
+    if network.difference is not None:
+        raise InputError(
+            f"this network cannot train on as the run would have: {network.difference}; load it "
+            "with agents as the run had them, or start a new training from their weights, "
+            "sheafed.train(network.agents.values(), network.graph, ...)"
         )

@@ -19,6 +19,7 @@ from sheafed.methods.returned import checked_log
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
 from sheafed.training.arguments import as_count
 from sheafed.training.callbacks import append_record
+from sheafed.training.further_training import check_can_train
 from sheafed.training.history import Totals
 from sheafed.training.membership_checks import (
     as_dynamic,
@@ -62,6 +63,10 @@ def join(
     epochs = as_count("epochs", epochs, least=0)
     if others not in get_args(Others):
         raise InputError(f"others must be one of {', '.join(get_args(Others))}, got {others!r}")
+    if epochs and others != "resting":
+        check_can_train(network)
+    known = {**network.metadata, agent.name: agent_metadata(agent, rank=0)}
+    metric_signs(known)  # raises if agents are measured otherwise
     homogeneous = is_homogeneous(network) and all(
         node.agent.dimension == agent.dimension for node in network.nodes.values()
     )
@@ -84,20 +89,26 @@ def join(
     transport = LocalTransport([*nodes, agent.name], ledger=history.ledger)
     hosts = {j: nodes[j] for j in newcomer.neighbours}
     _handshake(newcomer, nodes, transport, homogeneous)
-    _fit_maps(newcomer, hosts, transport, history.rounds)
+    with ExitStack() as undo:
+        for node in hosts.values():
+            undo.callback(node.remove_neighbour, agent.name)
+        _fit_maps(newcomer, hosts, transport, history.rounds)
+        undo.pop_all()
 
     nodes[agent.name] = newcomer
     network.nodes = dict(sorted(nodes.items()))
-    known = {**network.metadata, agent.name: agent_metadata(agent, rank=0)}
-    metric_signs(known)
     network.metadata = dict(sorted(known.items()))
     network.graph = graph
     network.pilots = newcomer.context.pilots
     history.whitenings = {}  # they are not measured of this network
     _record(network, agent.name, {}, oracle)
     if epochs:
-        with network.reading():
-            logs = _train_on(network, nodes, newcomer, transport, epochs, others)
+        try:
+            with network.reading():
+                logs = _train_on(network, nodes, newcomer, transport, epochs, others)
+        except BaseException:
+            history.stopped = True  # where it is: it can train on, and the agent can leave
+            raise
         _record(network, agent.name, logs, oracle)
     history.seconds += time.monotonic() - began
     _write(network)

@@ -12,6 +12,7 @@ from sheafed.agents.agent import Agent
 from sheafed.errors import DisconnectedWarning, GraphError, InputError, UnknownAgentError
 from sheafed.methods.dynamic_node import DynamicNode
 from sheafed.methods.node import Node
+from sheafed.training.single_round import check_same_classes
 
 if TYPE_CHECKING:
     from sheafed.training.live_network import Network
@@ -41,8 +42,8 @@ def check_membership(network: Network) -> dict[str, DynamicNode]:
 def as_dynamic(node: Node, label: str) -> DynamicNode:
     if not isinstance(node, DynamicNode) or not node.neighbours_may_change:
         raise InputError(
-            f"{label}, as trained, cannot let agents join or leave; Sheaf-FRL "
-            "without noise and edge_dim can, and non-cooperative training"
+            f"{label}, as trained, cannot let agents join or leave; consensus distillation and "
+            "non-cooperative training can, and Sheaf-FRL without noise and edge_dim"
         )
     return node
 
@@ -65,6 +66,8 @@ def check_newcomer(network: Network, agent: Agent, neighbours: Collection[str]) 
             f"agent {agent.name!r} cannot join unknown agents {unknown}; known agents: "
             f"{sorted(network.nodes)}"
         )
+    for name in neighbours:
+        check_same_classes(agent, network.agents[name])
 
 
 def check_resumable(network: Network, graph: nx.Graph[str], agents: Collection[Agent]) -> None:

@@ -103,6 +103,12 @@ def _agent_state(node: Node) -> dict[str, Any]:
 
 def _missing(directory: Path, which: str) -> str:
     if which == "best" and (directory / LAST).exists():
+        records = load_checkpoint(directory / LAST).get("metrics", [])
+        if any(record.get("validation_score") is not None for record in records):
+            return (
+                "the best network is in the directory of an earlier training, which this one goes "
+                "on from or was saved of; load it from there, or which='last' here"
+            )
         return (
             "there is no best network without validation data of all agents; load which='last', "
             "or give every agent validation data and train again"

@@ -26,7 +26,7 @@ def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
     for node in nodes.values():
         for neighbour in node.neighbours:
             if neighbour in nodes:
-                _check_same_classes(node.agent, nodes[neighbour].agent)
+                check_same_classes(node.agent, nodes[neighbour].agent)
     for node in nodes.values():
         policy.send(hello_messages(node))
     inboxes = policy.collect(0, {HELLO: {name: node.neighbours for name, node in nodes.items()}})
@@ -34,7 +34,7 @@ def handshake(nodes: Mapping[str, Node], policy: WaitPolicy) -> None:
         finish_handshake(node, inboxes[HELLO][name])
 
 
-def _check_same_classes(one: Agent, other: Agent) -> None:
+def check_same_classes(one: Agent, other: Agent) -> None:
     """Raise if agents of this process name other classes; hellos only have digests of them."""
     if one.classes is None or other.classes is None or one.classes == other.classes:
         return
