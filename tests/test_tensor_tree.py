@@ -14,6 +14,7 @@ from sheafed.tensor_tree import (
     select_rows,
     tensors,
     to_device,
+    to_tensor,
     tree_length,
 )
 
@@ -40,6 +41,20 @@ def test_parts_of_different_length_are_named():
 def test_what_is_no_tensor_is_refused_by_its_type():
     with pytest.raises(InputError, match="got str"):
         map_tensors(torch.neg, {"text": "hello"})
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_torch_does_not_take_are_copied_and_others_are_not():
+    plain = np.arange(6.0).reshape(3, 2)
+    read_only = plain.copy()
+    read_only.flags.writeable = False
+    for array in (plain[::-1], plain[:, ::-1], plain.astype(">f8"), read_only):
+        assert to_tensor(array).tolist() == array.tolist()
+        assert as_tensor_tree({"a": (array,)})["a"][0].tolist() == array.tolist()
+    to_tensor(read_only)[:] = 7
+    to_tensor(plain)[0] = 7
+    assert read_only[0, 0] == 0
+    assert plain[0, 0] == 7
 
 
 def test_a_lone_tensor_is_a_tree():

@@ -220,6 +220,10 @@ class UncheckedEncoderWarning(SheafedWarning):
     """Nothing tells whether an encoder, or a head, is the one that a network was trained with."""
 
 
+class FixedSizeWarning(SheafedWarning):
+    """An exported file takes inputs of one size, where those of the agent have several."""
+
+
 class UndeterminedMapWarning(SheafedWarning):
     """The pilots do not determine a map; on a subspace it is an arbitrary choice."""
 

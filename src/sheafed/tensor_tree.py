@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,12 +116,27 @@ def as_tensor_tree(given: Any) -> TensorTree:
         parts = [as_tensor_tree(part) for part in given]
         return type(given)(*parts) if hasattr(given, "_fields") else tuple(parts)
     try:
-        return torch.as_tensor(given)
+        return to_tensor(given)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise DtypeError(
             f"inputs must be numbers in arrays of one shape, got {type(given).__name__}: "
             f"{problem}; turn texts into token ids, and pad rows of different lengths"
         ) from problem
+
+
+def to_tensor(given: Any) -> Tensor:
+    """Return `torch.as_tensor` of anything, also of arrays that torch does not take as they are.
+
+    >>> to_tensor(np.arange(3, dtype=">i8")[::-1])
+    tensor([2, 1, 0])
+    """
+    if isinstance(given, np.ndarray):
+        if not given.dtype.isnative:
+            given = given.astype(given.dtype.newbyteorder("="))
+        # A tensor over read-only memory, such as a mapped file, could write there.
+        elif not given.flags.writeable or min(given.strides, default=0) < 0:
+            given = given.copy()
+    return torch.as_tensor(given)
 
 
 def concatenate_rows(trees: Sequence[TensorTree]) -> TensorTree:

@@ -156,6 +156,59 @@ def test_samples_of_your_own_are_batches_already() -> None:
         agent(LocalData(own), num_workers=1)
 
 
+# Other data of an agent
+
+
+def test_other_data_are_read_as_the_own() -> None:
+    renamed = [{**row, "kind": row["label"]} for row in ROWS]
+    for row in renamed:
+        del row["label"]
+    one = agent(renamed, target="kind")
+    columns = {name: [row[name] for row in renamed] for name in renamed[0]}
+    for given in (renamed, columns, LikeDatasets(renamed), DataLoader(LikeDatasets(renamed))):  # type: ignore[arg-type]
+        batch = one.samples_of(given).batch(torch.tensor([1, 4]))
+        assert sorted(batch.inputs) == ["input_ids", "mask"]
+        assert batch.targets is not None
+        assert batch.targets.tolist() == [1, 0]
+    assert agent({"train": columns}, target="kind").samples_of(renamed).batch(
+        torch.tensor([1])
+    ).targets == torch.tensor([1])
+    padded = agent(RAGGED, collate_fn=pad).samples_of(RAGGED[:4]).batch(torch.arange(4))
+    assert padded.inputs["input_ids"].shape == (4, 4)
+    loaded = agent(DataLoader(RAGGED, collate_fn=pad))  # type: ignore[arg-type]
+    assert loaded.samples_of(RAGGED[:4]).batch(torch.arange(4)).targets.tolist() == [0, 1, 0, 1]  # type: ignore[union-attr]
+
+
+def test_other_data_need_not_have_the_column_of_the_targets() -> None:
+    renamed = [{"input_ids": [1], "mask": [1], "kind": 1}]
+    one = agent(renamed, target="kind")
+    bare = [{"input_ids": [1], "mask": [1]}]
+    assert one.samples_of(bare).batch(torch.tensor([0])).targets is None
+    usual = one.samples_of(ROWS).batch(torch.tensor([1]))
+    assert sorted(usual.inputs) == ["input_ids", "mask"]
+    assert usual.targets == torch.tensor([1])
+    pairs = one.samples_of([({"input_ids": [1], "mask": [1]}, 1)]).batch(torch.tensor([0]))
+    assert pairs.targets == torch.tensor([1])
+
+
+def test_whole_batches_and_a_collate_fn_of_a_loader_are_taken_as_they_are() -> None:
+    one = agent(RAGGED, collate_fn=pad)
+    whole = TensorSamples(*pad(RAGGED[:5]))
+    assert one.samples_of(whole) is whole
+
+    def longer(rows: list[Any]) -> Any:
+        return pad([*rows, ([1] * 9, 0)])
+
+    loader: DataLoader[Any] = DataLoader(RAGGED, collate_fn=longer)  # type: ignore[arg-type]
+    assert one.samples_of(loader).batch(torch.tensor([0])).inputs["mask"].shape == (2, 9)
+
+
+def test_rows_that_the_own_collate_fn_does_not_take_are_refused_with_what_to_do() -> None:
+    one = agent(RAGGED, collate_fn=pad)
+    with pytest.raises(InputError, match=r"agent 'a': .*collate_fn: .*TensorSamples\(inputs, lab"):
+        one.samples_of([ids for ids, _ in RAGGED])
+
+
 # DataLoaders
 
 

@@ -102,6 +102,15 @@ def test_no_samples(form: Any) -> None:
         as_samples(form)
 
 
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_torch_does_not_take_as_they_are() -> None:
+    inputs, targets = INPUTS.numpy()[::-1].astype(">f4"), TARGETS.numpy()[::-1]
+    targets.flags.writeable = False
+    samples = as_samples((inputs, targets))
+    assert torch.equal(samples.batch(torch.arange(6)).inputs, INPUTS.flip(0))
+    assert torch.equal(samples.batch(torch.arange(6)).targets, TARGETS.flip(0))
+
+
 def test_one_target_for_every_input() -> None:
     with pytest.raises(ShapeError, match="got 6 inputs and 5 targets"):
         as_samples((INPUTS, TARGETS[:5]))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sheafed.agents.agent import Agent
+from sheafed.errors import UnknownAgentError
 from sheafed.evaluation import Evaluation, evaluate_locally
 from sheafed.evaluation.peer_evaluator import evaluation_pilots
 from sheafed.evaluation.result import mean
@@ -217,13 +218,28 @@ def test_averages_of_agents_and_of_edges() -> None:
     )
     assert found.communication_of("hub") == pytest.approx(0.6)
     assert found.communication_of("c") == 0.0
-    assert found.communication_of("nobody") is None
+    with pytest.raises(UnknownAgentError, match=r"\['nobody'\]; the network has \['a', 'b', 'c', "):
+        found.communication_of("nobody")
     summary = found.summary()
     assert summary["private_accuracy"] == pytest.approx(0.75)
     assert summary["communication_accuracy"] == pytest.approx((0.6 + 0.1 + 0.2 + 0) / 4)
     assert summary["communication_accuracy_degree_weighted"] == pytest.approx(2.1 / 6)
     assert summary["oracle_accuracy"] == pytest.approx((0.75 + 0.25) / 2)
     assert summary["misalignment"] == pytest.approx(0.375)
+
+
+def test_of_agents_that_are_known_what_was_not_measured_is_none() -> None:
+    found = Evaluation(private={"a": 1.0}, metrics={"a": "accuracy", "b": "accuracy"})
+    nothing = {"communication_accuracy": None, "oracle_accuracy": None}
+    assert found.of_pair("a", "b") == found.of_edge("a", "absent") == nothing
+    assert found.of_agent("b") == {"private_accuracy": None, "communication_accuracy": None}
+    for use in (
+        lambda: found.of_pair("aa", "b"),
+        lambda: found.of_pair("b", "aa"),
+        lambda: found.of_agent("aa"),
+    ):
+        with pytest.raises(UnknownAgentError, match=r"\['aa'\]; the network has \['a', 'b'\]"):
+            use()
 
 
 def test_of_nothing_the_averages_are_none() -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from sheafed import Agent, Distillation, MapPolicy, SheafFRL, train
 from sheafed.differential_privacy import epsilon_of
-from sheafed.errors import EmptyInputError, InputError
+from sheafed.errors import EmptyInputError, GraphError, InputError
 from sheafed.methods import GaussianNoise
 from sheafed.pilots.policies import PrototypePilots
 from sheafed.privacy import (
@@ -205,3 +205,11 @@ def test_what_cannot_be_attacked_is_named(observed) -> None:
         with pytest.raises(InputError, match=missing):
             attack()
     node.agent = whole
+    for use in (
+        lambda: membership_from_latents(node, "turin"),
+        lambda: invert_as_eavesdropper(node, "turin", observed_pilots),
+    ):
+        with pytest.raises(
+            GraphError, match=r"'a' sends nothing to 'turin'; its neighbours are \['b"
+        ):
+            use()

@@ -1,6 +1,8 @@
 """Links and pipelines compute what the network does, as modules and as files."""
 
 import json
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +13,36 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
+import sheafed
+from sheafed.agents import TensorSamples, objectives
 from sheafed.agents.agent import Agent
 from sheafed.errors import (
     DtypeError,
     ExportError,
+    FixedSizeWarning,
+    InputCastWarning,
     InputError,
     LatentSizeError,
     MissingDependencyError,
+    NetworkMismatchError,
     OutputError,
+    ShapeError,
     UnknownAgentError,
 )
 from sheafed.evaluation import evaluate_locally
 from sheafed.methods import NonCooperative, SheafFRL
+from sheafed.metrics import Metric
 from sheafed.models.adapters import ScikitEncoder
+from sheafed.pilots import PilotSet
 from sheafed.training import Network, train
+from tests.helpers import federations
 from tests.helpers.federations import (
     CLASSES,
     METHODS,
     normal_latents,
     pilots,
     samples,
+    seeded,
     simple_agent,
     start,
 )
@@ -110,6 +122,16 @@ class Reader(nn.Module):
         return (weights * self.embedding(tokens)).sum(1) / weights.sum(1)
 
 
+class Whole(nn.Linear):
+    """An encoder whose input has a name."""
+
+    def __init__(self) -> None:
+        super().__init__(federations.FEATURES, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
 def session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
@@ -158,6 +180,96 @@ def test_inputs_of_several_tensors(tmp_path: Path) -> None:
     assert json.loads(texts.get_modelmeta().custom_metadata_map["classes"]) == ["x", "y", "z"]
 
 
+class Recurrent(Reader):
+    """One that reads token by token, whose length torch fixes when it exports it."""
+
+    def encode(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        state = torch.zeros(tokens.shape[0], 4)
+        for k in range(tokens.shape[1]):
+            read = torch.tanh(state + self.embedding(tokens[:, k]))
+            state = torch.where(mask[:, k : k + 1] > 0, read, state)
+        return state
+
+
+def padded(rows: list[Any]) -> Any:
+    tokens = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids, _ in rows], batch_first=True)
+    return {"tokens": tokens, "mask": (tokens > 0).long()}, torch.tensor([y for _, y in rows])
+
+
+def readers(encoder: type[Reader]) -> Network:
+    """Return agents of texts of 3 to 6 tokens, shuffled."""
+    rows = [([1 + k % 9] * (3 + 5 * k % 4), k % 3) for k in range(80)]
+    team = [
+        Agent(n, seeded(ord(n), encoder), nn.Linear(4, 3), data=rows[:60], collate_fn=padded)
+        for n in "ab"
+    ]
+    return train(team, [("a", "b")], NonCooperative(), padded(rows[60:])[0], epochs=1)
+
+
+def test_sizes_that_vary_in_the_data_may_be_any_in_the_file(tmp_path: Path) -> None:
+    network = readers(Reader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FixedSizeWarning)
+        network.export("a", "b", tmp_path / "texts.onnx")
+        network.export("a", "b", tmp_path / "texts.pt2")
+    texts = session(tmp_path / "texts.onnx")
+    program = torch.export.load(tmp_path / "texts.pt2").module()
+    for rows, width in ((1, 1), (2, 2), (7, 11)):
+        given = padded([([1 + (k + j) % 9 for j in range(width)], 0) for k in range(rows)])[0]
+        expected = network.outputs(network.encode(given, "a"), "a", "b")
+        (found,) = texts.run(None, {key: part.numpy() for key, part in given.items()})
+        assert relative(found, expected) < 1e-5
+        assert relative(program(given), expected) < 1e-5
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "pt2"])
+def test_sizes_that_torch_fixes_are_named(tmp_path: Path, suffix: str) -> None:
+    network = readers(Recurrent)
+    named = r"from 'a' to 'b' for inputs of any size .* takes tokens with 6 in dimension 1, mask w"
+    with pytest.warns(FixedSizeWarning, match=named):
+        network.export("a", "b", tmp_path / f"texts.{suffix}")
+    given = padded([([4, 5, 6, 7, 8, 9], 0)])[0]
+    expected = network.outputs(network.encode(given, "a"), "a", "b")
+    if suffix == "onnx":
+        inputs = {key: part.numpy() for key, part in given.items()}
+        (found,) = session(tmp_path / "texts.onnx").run(None, inputs)
+    else:
+        found = torch.export.load(tmp_path / "texts.pt2").module()(given)
+    assert relative(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_pipeline_casts_inputs_as_encode_does(tmp_path: Path, double: bool) -> None:
+    inputs, targets = samples(20, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputCastWarning)
+        data = (inputs.double() if double else inputs, targets)
+        team = [simple_agent("a", data=data), simple_agent("b")]
+        network = train(team, [("a", "b")], NonCooperative(), pilots(), epochs=1)
+    expected = network.outputs(network.encode(inputs, "a"), "a", "b")
+    assert relative(network.pipeline("a", "b")(inputs.double()), expected) < 1e-5
+    network.export("a", "b", tmp_path / "pipeline.onnx")
+    (found,) = session(tmp_path / "pipeline.onnx").run(None, {"inputs": inputs.numpy()})
+    assert relative(found, expected) < 1e-5
+    in_double = network.pipeline("a", "b").double()
+    assert in_double(inputs.double()).dtype == torch.float64
+
+
+def test_encoders_that_cannot_be_copied(tmp_path: Path) -> None:
+    team = [simple_agent("a"), simple_agent("b")]
+    team[0].encoder.lock = threading.Lock()
+    network = train(team, [("a", "b")], NonCooperative(), pilots(), epochs=1)
+    for use in (
+        lambda: network.pipeline("a", "b"),
+        lambda: network.export("a", "b", tmp_path / "pipeline.onnx"),
+    ):
+        with pytest.raises(
+            ExportError, match=r"agent 'a'.* cannot be copied .*lock.*; export the link"
+        ):
+            use()
+    network.export("a", "b", tmp_path / "link.onnx", link_only=True)
+
+
 def test_encoders_that_are_no_torch_code(tmp_path: Path) -> None:
     encoder = ScikitEncoder(PCA(3).fit(samples(40, 1)[0].numpy()))
     bare = Agent("a", encoder, nn.Linear(3, CLASSES), data=samples(20, 1), batch_size=5)
@@ -193,6 +305,76 @@ def test_places_that_cannot_be_written(network: Network, tmp_path: Path, name: s
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(OutputError, match=r"cannot write .*; choose another"):
         network.export("ada", "bob", tmp_path / name, link_only=True)
+
+
+# Classes
+
+
+def test_heads_that_give_numbers_or_several_labels_have_no_classes() -> None:
+    inputs, numbers = samples(30, 1)[0], samples(30, 2, 3)[0]
+
+    def each_label(agent: Agent, batch: Any) -> Tensor:
+        scores = agent.apply_head(agent.encode(batch.inputs))
+        return nn.functional.binary_cross_entropy_with_logits(scores, batch.targets.float())
+
+    hits = Metric("hits", lambda scores, y: ((scores > 0) == (y > 0)).float().mean(), True)
+    for options in (
+        {"data": (inputs, numbers), "objective": objectives.mean_squared_error},
+        {"data": (inputs, (numbers > 0).long()), "objective": each_label, "metric": hits},
+    ):
+        team = [simple_agent(name, 3, **options) for name in "ab"]
+        pair = train(team, [("a", "b")], NonCooperative(), pilots(), epochs=1)
+        latents = pair.encode(inputs, "a")
+        with pytest.raises(ShapeError, match=r"head of agent 'b' .*; take network\.outputs"):
+            pair.classify(latents, "a", "b")
+        assert pair.outputs(latents, "a", "b").shape == (30, CLASSES)
+
+
+# Forms of arrays
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_torch_does_not_take_as_they_are(network: Network) -> None:
+    inputs = samples(8, 5)[0].numpy()
+    read_only = inputs.copy()
+    read_only.flags.writeable = False
+    expected = network.encode(inputs, "ada")
+    assert np.array_equal(
+        network.encode(inputs[::-1], "ada"), network.encode(inputs[::-1].copy(), "ada")
+    )
+    assert np.array_equal(network.encode(inputs.astype(">f4"), "ada"), expected)
+    assert np.array_equal(network.encode(read_only, "ada"), expected)
+
+
+def test_latents_in_lists(network: Network) -> None:
+    latents = normal_latents(5)
+    for use in (network.send, network.outputs, network.classify):
+        found, expected = use(latents.tolist(), "ada", "bob"), use(latents, "ada", "bob")
+        assert isinstance(found, np.ndarray)
+        assert relative(found, expected) < 1e-5
+    with pytest.raises(DtypeError, match="latents must be an array of numbers"):
+        network.send([[1.0, 2.0], [3.0]], "ada", "bob")  # type: ignore[type-var]
+
+
+def test_bytes_where_fractions_are_expected(network: Network) -> None:
+    inputs = (255 * samples(4, 321)[0].clamp(0, 1)).byte()
+    remedy = (
+        r"ByteSamples\(images, labels\).* divided by 255; .*in the range of the training inputs"
+    )
+    with pytest.raises(InputError, match=remedy):
+        network.encode(inputs, "ada")
+    with pytest.raises(InputError, match=remedy) as caught:
+        network.evaluate(data=(inputs, torch.zeros(4).long()))
+    assert "astype" not in str(caught.value)
+
+
+def test_pilots_of_another_dtype_are_named_by_it(tmp_path: Path) -> None:
+    start("alone", out=tmp_path, epochs=1)
+    given = pilots().inputs.double()
+    with pytest.raises(
+        NetworkMismatchError, match=r"\(dtype\); given: torch.float64 of shape \(24"
+    ):
+        sheafed.load(tmp_path, federations.agents(), pilots=given)
 
 
 # Other data
@@ -233,6 +415,34 @@ def test_other_data_that_nothing_can_be_measured_on(network: Network) -> None:
         network.evaluate(data=(inputs, targets + 0.5))
     columns = network.evaluate(data={"bob": {"input": inputs, "labels": targets}})
     assert columns.private.keys() == {"bob"}
+
+
+def test_other_data_are_read_by_each_agent_as_its_own() -> None:
+    network = readers(Reader)
+    rows = [([1 + k % 7] * (2 + k % 5), k % 3) for k in range(30)]
+    whole = TensorSamples(*padded(rows))
+    found = network.evaluate(data=rows)
+    assert found.private == network.evaluate(data=whole).private
+    assert found == network.evaluate(data={"a": rows, "b": rows})
+    assert relative(network.encode(rows, "a"), network.encode(whole, "a")) < 1e-6
+    columns = {"x": samples(30, 1)[0], "kind": samples(30, 1)[1]}
+    team = [
+        Agent(n, Whole(), nn.Linear(3, CLASSES), data={"train": columns}, target="kind")
+        for n in "ab"
+    ]
+    shared = {"x": pilots().inputs}
+    pair = train(team, [("a", "b")], NonCooperative(), PilotSet(shared, shared=True), epochs=1)
+    expected = pair.evaluate(data=({"x": columns["x"]}, columns["kind"]))
+    assert sorted(expected.private) == ["a", "b"]
+    assert (
+        pair.evaluate(data=columns) == pair.evaluate(data=dict.fromkeys("ab", columns)) == expected
+    )
+    with pytest.raises(UnknownAgentError, match=r"or a column 'kind' or 'labels' or 'label'; give"):
+        pair.evaluate(data=shared)
+    with pytest.raises(
+        InputError, match=r"no labels; give \(inputs, labels\), or rows with .*'kind"
+    ):
+        pair.evaluate(data={"a": shared})
 
 
 def test_arguments_in_another_order(network: Network) -> None:

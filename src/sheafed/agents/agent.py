@@ -18,7 +18,7 @@ from sheafed.agents.checks import (
     check_parts,
 )
 from sheafed.agents.collation import Collate
-from sheafed.agents.data_forms import as_local_data
+from sheafed.agents.data_forms import as_local_data, as_samples_like
 from sheafed.agents.encoding_memory import EncodingMemory
 from sheafed.agents.input_checks import check_finite_inputs, naming_inputs, remedy
 from sheafed.agents.local_model import LocalModel
@@ -175,6 +175,9 @@ class Agent:
         self.head = head
         with self._naming_errors():
             self.data = as_local_data(data, collate_fn, target, num_workers)
+        train = self.data.train
+        self.target = train.target if isinstance(train, DatasetSamples) else target
+        """The column of the targets, if it was named."""
         self.objective = objective
         self.batch_size = as_int(batch_size) or self._batch_size_of_data()
         self.max_grad_norm = max_grad_norm
@@ -258,6 +261,11 @@ class Agent:
         It is in float32 if the head is in less.
         """
         return self._model.apply_head(latents, head)
+
+    def samples_of(self, given: Any) -> Samples:
+        """Return data in any form as samples, read by `target` and `collate_fn` as the own are."""
+        with self._naming_errors():
+            return as_samples_like(self.data.train, given, self.target)
 
     @contextmanager
     def record_latents(self) -> Iterator[list[Tensor]]:

@@ -11,6 +11,11 @@ from sheafed.errors import InputCastWarning
 from sheafed.tensor_tree import TensorTree, map_tensors
 
 
+def is_in_float32(module: nn.Module) -> bool:
+    """Return whether a module has floating-point weights, all of them in float32."""
+    return {p.dtype for p in module.parameters() if p.is_floating_point()} == {torch.float32}
+
+
 class InputCast:
     """Casts float64 inputs, NumPy's default, to float32 if an encoder's weights are float32.
 
@@ -24,9 +29,8 @@ class InputCast:
     """
 
     def __init__(self, name: str, encoder: nn.Module) -> None:
-        kinds = {p.dtype for p in encoder.parameters() if p.is_floating_point()}
         self._name = name
-        self._casts = kinds == {torch.float32}
+        self._casts = is_in_float32(encoder)
         self._warned = False
 
     def __call__(self, inputs: TensorTree) -> TensorTree:

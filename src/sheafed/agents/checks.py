@@ -61,6 +61,7 @@ def check_judged(agent: Agent, samples: Samples) -> None:
     if first.targets is None:
         raise InputError(
             f"agent {agent.name!r}: the data to evaluate on have no labels; give (inputs, labels)"
+            + ("" if agent.target is None else f", or rows with the column {agent.target!r}")
         )
     check_metric(agent.metric, data)
     with agent.inference(), torch.no_grad():

@@ -1,17 +1,18 @@
 """Data in the forms in which people have them, as samples."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from sheafed.agents.collation import Collate, split_targets
+from sheafed.agents.collation import Collate, collate_rows, split_targets
 from sheafed.agents.samples import DatasetSamples, LocalData, Samples, TensorSamples
 from sheafed.errors import DtypeError, EmptyInputError, InputError
-from sheafed.tensor_tree import TensorTree, as_tensor_tree
+from sheafed.tensor_tree import TensorTree, as_tensor_tree, to_tensor
 
 
 def as_local_data(
@@ -73,6 +74,54 @@ def as_samples(
     return samples
 
 
+def as_samples_like(own: Samples, given: Any, target: str | None) -> Samples:
+    """Turn other data into samples as an agent's own were: by their `collate_fn` and `target`.
+
+    Given `Samples` are whole batches already, and a `DataLoader` may have a `collate_fn` of its
+    own. Data without the column `target` are unlabelled, or have the targets in another form.
+
+    >>> own, rows = as_samples([{"x": 1, "kind": 0}], target="kind"), [{"x": 3, "kind": 1}]
+    >>> as_samples_like(own, rows, "kind").batch(torch.arange(1))
+    Batch(inputs={'x': tensor([3])}, targets=tensor([1]))
+    >>> as_samples_like(own, [{"x": 3}], "kind").batch(torch.arange(1))
+    Batch(inputs={'x': tensor([3])}, targets=None)
+    """
+    collate_fn = own.collate_fn if isinstance(own, DatasetSamples) else None
+    if isinstance(given, DataLoader) and given.collate_fn is not default_collate:
+        collate_fn = given.collate_fn
+    if _gives_batches(given):
+        return as_samples(given)
+    if collate_fn is None and _is_in_memory(given):
+        named = isinstance(given, Mapping) and target in given
+        return as_samples(given, target=target if named else None)
+    collate = collate_fn
+    if target is not None:
+        collate = partial(_split_where_named, collate_fn or collate_rows, target)
+    samples = as_samples(given, collate)
+    return samples if collate_fn is None else _tried(samples)
+
+
+def _split_where_named(collate: Collate, target: str, rows: list[Any]) -> Any:
+    collated = collate(rows)
+    named = isinstance(collated, Mapping) and target in collated
+    return split_targets(collated, target) if named else collated
+
+
+def _tried(samples: Samples) -> Samples:
+    """Return samples whose first row could be read."""
+    try:
+        samples.batch(torch.arange(1))
+    except InputError:
+        raise
+    except Exception as problem:  # a collate_fn may be of the user's own
+        raise InputError(
+            f"the first row cannot be read ({type(problem).__name__}: {problem}); rows are read by "
+            "the agent's collate_fn: give them as in its training data, or whole batches as "
+            "sheafed.agents.TensorSamples(inputs, labels)"
+        ) from problem
+    return samples
+
+
 def _as_samples(
     given: Any, collate_fn: Collate | None, target: str | None, num_workers: int | None
 ) -> Samples:
@@ -83,16 +132,13 @@ def _as_samples(
         return DatasetSamples(
             _map_style(given.dataset), collate_fn or own, target, workers, given.batch_size
         )
-    if not hasattr(given, "column_names") and isinstance(given, Samples):
-        # Data sets of Hugging Face have a method `batch` too, of another meaning.
+    if _gives_batches(given):
         if collate_fn is not None or target is not None:
             raise InputError(
                 f"{type(given).__name__} gives whole batches; leave collate_fn and target out"
             )
         return given
-    in_memory = isinstance(given, Tensor | np.ndarray | Mapping) or (
-        isinstance(given, tuple) and len(given) == 2
-    )
+    in_memory = _is_in_memory(given)
     if in_memory and collate_fn is None:
         return TensorSamples(*_in_memory(given, target))
     rows = _rows(given) if in_memory else given
@@ -105,6 +151,16 @@ def _as_samples(
     return DatasetSamples(_map_style(rows), collate_fn, target, num_workers or 0)
 
 
+def _gives_batches(given: Any) -> TypeGuard[Samples]:
+    # Data sets of Hugging Face have a method `batch` too, of another meaning.
+    return not hasattr(given, "column_names") and isinstance(given, Samples)
+
+
+def _is_in_memory(given: Any) -> bool:
+    pair = isinstance(given, tuple) and len(given) == 2
+    return pair or isinstance(given, Tensor | np.ndarray | Mapping)
+
+
 def _in_memory(given: Any, target: str | None) -> tuple[TensorTree, Tensor | None]:
     if isinstance(given, tuple):
         return as_tensor_tree(given[0]), _as_targets(given[1])
@@ -113,7 +169,7 @@ def _in_memory(given: Any, target: str | None) -> tuple[TensorTree, Tensor | Non
 
 def _as_targets(given: Any) -> Tensor:
     try:
-        return torch.as_tensor(given)
+        return to_tensor(given)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise DtypeError(
             f"labels must be whole numbers from 0 on, got {type(given).__name__}: {problem}; "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sheafed.agents.encoder_call import hint
 from sheafed.agents.samples import Batch, LocalData, Samples, TensorSamples
 from sheafed.errors import InputError, NonFiniteError, SheafedError
 from sheafed.tensor_tree import TensorTree, describe, first_non_finite, tensors
@@ -67,6 +68,12 @@ def remedy(agent: Agent, inputs: TensorTree) -> str:
         if tensor.ndim == like.ndim - 1:
             return (
                 "; a dimension is missing, e.g. that of the batch: give a single input x as x[None]"
+            )
+        if tensor.dtype == torch.uint8 and like.is_floating_point():
+            low, high = (float(value) for value in like.aminmax())
+            return (
+                f"{hint(tensor)}; give x{path} in the range of the training inputs, the first of "
+                f"which lie between {low:.3g} and {high:.3g}"
             )
         if tensor.dtype != like.dtype:
             name = str(like.dtype).removeprefix("torch.")

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, ShapeError
-from sheafed.linalg.arrays import for_torch
 from sheafed.linalg.checks import check_matrix
+from sheafed.tensor_tree import to_tensor
 
 Array = NDArray[np.float16] | NDArray[np.float32] | NDArray[np.float64] | Tensor
 ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.float64], Tensor)
@@ -18,7 +18,7 @@ ArrayT = TypeVar("ArrayT", NDArray[np.float16], NDArray[np.float32], NDArray[np.
 def as_tensor(name: str, x: Array) -> Tensor:
     """Return latents in the dtype and on the device that they were given on."""
     try:
-        tensor = torch.as_tensor(for_torch(x) if isinstance(x, np.ndarray) else x)
+        tensor = to_tensor(x)
     except (TypeError, ValueError, RuntimeError) as problem:
         raise DtypeError(f"{name} must be an array of numbers: {problem}") from problem
     if not tensor.is_floating_point():

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.errors import DtypeError, EmptyInputError, InputError
-from sheafed.linalg.arrays import for_torch
+from sheafed.tensor_tree import to_tensor
 
 Labels = Tensor | NDArray[Any] | Sequence[int]
 
@@ -39,7 +37,7 @@ def as_numbers(what: str, given: Any) -> Tensor:
         given: as above.
     """
     try:
-        return torch.as_tensor(for_torch(given) if isinstance(given, np.ndarray) else given)
+        return to_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DtypeError(
             f"{what} must be an array or tensor of numbers ({error}); names become "

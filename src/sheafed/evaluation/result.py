@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sheafed.metrics.metric import ACCURACY
+from sheafed.sheaf.routing import check_agents
 
 Pair = tuple[str, str]
 Rows = Mapping[str, list[list[Any]]]
@@ -45,12 +46,14 @@ class Evaluation:
 
         Over those with a metric: by default the agent's own.
         """
+        self._check_known(receiver)
         wanted = metric or self.metric_of(receiver)
         heard = self._heard.get(receiver, {})
         return mean(value for sender, value in heard.items() if self.metric_of(sender) == wanted)
 
     def of_agent(self, name: str) -> dict[str, float | None]:
         """Return the private and the communicated values of an agent, by the keys of records."""
+        self._check_known(name)
         own = self.metric_of(name)
         senders = {self.metric_of(sender) for sender in self._heard.get(name, {})}
         return {f"private_{own}": self.private.get(name)} | {
@@ -60,6 +63,14 @@ class Evaluation:
 
     def of_pair(self, sender: str, receiver: str) -> dict[str, float | None]:
         """Return the values of what one agent sends to another, by the keys of summaries.
+
+        Those that were not measured are None.
+        """
+        self._check_known(sender, receiver)
+        return self.of_edge(sender, receiver)
+
+    def of_edge(self, sender: str, receiver: str) -> dict[str, float | None]:
+        """Return what `of_pair` does, also for agents of which nothing is known here.
 
         A peer may not know the metric of an absent neighbour; it has no value then, of its own.
         """
@@ -109,6 +120,17 @@ class Evaluation:
             "misalignment": [[*edge, value] for edge, value in self.misalignment.items()],
             "metrics": [[name, metric] for name, metric in self.metrics.items()],
         }
+
+    def _check_known(self, *names: str) -> None:
+        if any(name not in self._known for name in names):
+            check_agents(names, self._known)
+
+    @cached_property
+    def _known(self) -> dict[str, None]:
+        """The names of all agents that have a metric, or a value."""
+        pairs = (*self.communication, *self.oracle, *self.misalignment)
+        named = (*self.metrics, *self.private, *(name for pair in pairs for name in pair))
+        return dict.fromkeys(named)
 
     @cached_property
     def _heard(self) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafed.agents.samples import Samples
-from sheafed.errors import InputError
+from sheafed.errors import GraphError, InputError
 from sheafed.methods.node import Node
 from sheafed.methods.predictions import predict_proba
 from sheafed.methods.sheaf_frl.gaussian_noise import GaussianNoise, noise_stream
@@ -40,6 +40,11 @@ def transmitted_latents(
 
     Agents send them without noise; `noise` shows the effect of treating them like pilots.
     """
+    if neighbour not in node.neighbours:
+        raise GraphError(
+            f"agent {node.name!r} sends nothing to {neighbour!r}; its neighbours are "
+            f"{sorted(node.neighbours)}: give one of them"
+        )
     latents, _ = node.agent.encode_samples(samples)
     link = node.link_to(neighbour)
     white = link.whiten(latents)
@@ -82,8 +87,8 @@ def invert_as_eavesdropper(
     """
     known, latents = observed
     pilots = _pilots_of_one_tensor(node)
-    decoder = train_decoder(latents, pilots[known], seed=seed)
     received = transmitted_latents(node, _test_samples(node), neighbour, noise)
+    decoder = train_decoder(latents, pilots[known], seed=seed)
     return _inversion(node, decoder(received), pilots)
 
 
@@ -105,8 +110,8 @@ def invert_as_neighbour(
     pilots = _pilots_of_one_tensor(neighbour)
     with torch.no_grad():
         own = neighbour.pilot_latents().cpu()
-    decoder = train_decoder(own, pilots, seed=seed)
     received = transmitted_latents(node, _test_samples(node), neighbour.name, noise)
+    decoder = train_decoder(own, pilots, seed=seed)
     return _inversion(node, decoder(neighbour.interpret(received, node.name).cpu()), pilots)
 
 

@@ -128,7 +128,8 @@ def _fair_score(record: Mapping[str, Any], summary: Mapping[str, Any]) -> float 
     if not measured:
         own: float | None = record["validation_score"]
         return own
-    values = {k.removeprefix(prefix): v for k, v in (record | measured).items() if prefix in k}
+    found = {**record, **measured}
+    values = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     return signed_mean(values, _signs(summary))
 
 

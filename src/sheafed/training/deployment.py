@@ -10,14 +10,23 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from sheafed.agents.casting import is_in_float32
 from sheafed.agents.encoder_call import call_encoder
 from sheafed.agents.precision import half_dtype
 from sheafed.alignment.affine_map import AffineMap
 from sheafed.devices import CPU
-from sheafed.errors import InputError
+from sheafed.errors import ExportError, InputError
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.methods.whitening import WhiteningLayer
-from sheafed.training.export import EXAMPLES, example_inputs, export_module
+from sheafed.tensor_tree import TensorTree, map_tensors
+from sheafed.training.export import (
+    EXAMPLES,
+    FAILURES,
+    LINK_ALONE,
+    Example,
+    example_inputs,
+    export_module,
+)
 from sheafed.training.multi_hop import path_link
 
 
@@ -25,7 +34,8 @@ class Pipeline(nn.Module):
     """The sender's encoder, the link and the receiver's head in one module, for inference.
 
     It has copies on the CPU, of modules in half precision in float32: what happens to the agents
-    later does not change it.
+    later does not change it. Inputs are cast to float32 if the encoder is in float32, as
+    `Network.encode` does with float64.
 
     Args:
         encoder: the sender's; its `encode` method is used if it has one.
@@ -41,8 +51,14 @@ class Pipeline(nn.Module):
     def forward(self, inputs: Any) -> Tensor:
         """Return what the receiver's head says of the sender's inputs `(n, ...)`."""
         encode = getattr(self.encoder, "encode", self.encoder)
-        outputs: Tensor = self.head(self.link(call_encoder(encode, inputs)))
+        outputs: Tensor = self.head(self.link(call_encoder(encode, self.cast(inputs))))
         return outputs
+
+    def cast(self, inputs: TensorTree) -> TensorTree:
+        """Return inputs in the precision that the encoder computes in."""
+        if not is_in_float32(self.encoder):
+            return inputs
+        return map_tensors(lambda x: x.float() if x.is_floating_point() else x, inputs)
 
 
 def _on_cpu(module: nn.Module) -> nn.Module:
@@ -74,8 +90,14 @@ def pipeline(nodes: Mapping[str, Node], path: Sequence[str]) -> Pipeline:
             f"agent {receiver.name!r} has no head to end a pipeline with; take the link alone"
         )
     other = nodes[path[-1]].head_for(path[0])
-    head = receiver.head if other is None else other
-    return Pipeline(sender.encoder, link_layer(nodes, path), head)
+    head, link = receiver.head if other is None else other, link_layer(nodes, path)
+    try:
+        return Pipeline(sender.encoder, link, head)
+    except FAILURES as problem:
+        raise ExportError(
+            f"the encoder of agent {sender.name!r} or the head of agent {receiver.name!r} cannot "
+            f"be copied ({type(problem).__name__}: {problem}); {LINK_ALONE}"
+        ) from problem
 
 
 def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only: bool) -> None:
@@ -84,9 +106,11 @@ def export(nodes: Mapping[str, Node], path: Sequence[str], out: Path, link_only:
     module: nn.Module
     if link_only:
         module = link_layer(nodes, path)
-        example: Any = torch.zeros(EXAMPLES, sender.dimension, dtype=latent_dtype(sender))
+        zeros = torch.zeros(EXAMPLES, sender.dimension, dtype=latent_dtype(sender))
+        example = Example(zeros, [set()])
     else:
         module, example = pipeline(nodes, path), example_inputs(sender)
+        example = example._replace(inputs=module.cast(example.inputs))
     description = {"sender": sender.name, "receiver": receiver.name, "path": list(path)}
     named = {} if receiver.classes is None else {"classes": list(receiver.classes)}
     what = f"the {'link' if link_only else 'pipeline'} from {sender.name!r} to {receiver.name!r}"

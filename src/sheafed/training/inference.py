@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafed.agents.data_forms import as_samples
-from sheafed.agents.samples import TensorSamples
-from sheafed.alignment.arrays import Array, ArrayT, as_tensor
+from sheafed.agents.samples import Samples, TensorSamples
+from sheafed.alignment.arrays import Array, ArrayT, as_array, as_tensor
 from sheafed.errors import InputError, ShapeError
 from sheafed.methods.node import Node, latent_dtype
 from sheafed.sheaf.routing import check_agents
@@ -23,34 +23,47 @@ from sheafed.training.multi_hop import find_path, path_link
 def encode(nodes: Mapping[str, Node], inputs: Any, name: str) -> Any:
     """Return the latents `(n, d)` of inputs; see `Network.encode`."""
     check_agents([name], nodes)
-    several = isinstance(inputs, Mapping | tuple)  # which are no targets here
-    samples = TensorSamples(as_tensor_tree(inputs)) if several else as_samples(inputs)
-    latents, _ = nodes[name].agent.encode_samples(samples)
+    agent = nodes[name].agent
+    if isinstance(inputs, Mapping | tuple):  # whose parts are no targets here
+        samples: Samples = TensorSamples(as_tensor_tree(inputs))
+    else:
+        arrays = isinstance(inputs, Tensor | np.ndarray)  # what the encoder takes, not rows
+        samples = as_samples(inputs) if arrays else agent.samples_of(inputs)
+    latents, _ = agent.encode_samples(samples)
     return latents.cpu().numpy() if isinstance(inputs, np.ndarray) else latents
 
 
 def send(nodes: Mapping[str, Node], latents: ArrayT, way: Sequence[str]) -> ArrayT:
     """Return latents as the last agent of a path has them; see `Network.send`."""
-    return _like(latents, _carry(nodes, latents, way))
+    given = as_array("latents", latents)
+    return _like(given, _carry(nodes, given, way))
 
 
 def outputs(nodes: Mapping[str, Node], latents: ArrayT, way: Sequence[str]) -> ArrayT:
     """Return what the last agent's head makes of them; see `Network.outputs`."""
-    return _like(latents, _read(nodes, latents, way))
+    given = as_array("latents", latents)
+    return _like(given, _read(nodes, given, way))
 
 
 def classify(
-    nodes: Mapping[str, Node], latents: Array, way: Sequence[str]
+    nodes: Mapping[str, Node], latents: ArrayT, way: Sequence[str]
 ) -> Tensor | NDArray[np.int64]:
     """Return the last agent's classes of them; see `Network.classify`."""
-    scores = _read(nodes, latents, way)
+    agent = nodes[way[-1]].agent
+    if agent.head is not None and agent.regression:
+        raise ShapeError(
+            f"the head of agent {agent.name!r} predicts numbers, or several labels per sample, not "
+            "classes; take network.outputs for what it gives"
+        )
+    given = as_array("latents", latents)
+    scores = _read(nodes, given, way)
     if scores.ndim != 2 or scores.shape[1] < 2:
         raise ShapeError(
             f"the head of agent {way[-1]!r} gives no scores (n, classes), but "
             f"{tuple(scores.shape)}; take network.outputs for what it gives"
         )
     labels = scores.argmax(-1)
-    return labels.cpu().numpy() if isinstance(latents, np.ndarray) else labels
+    return labels.cpu().numpy() if isinstance(given, np.ndarray) else labels
 
 
 def choose_path(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.alignment.arrays import Array, ArrayT
+from sheafed.alignment.arrays import ArrayT
 from sheafed.errors import InputError
 from sheafed.evaluation import Evaluation, Split, evaluate, oracle_values
 from sheafed.evaluation.peer_evaluator import check_split
@@ -100,8 +100,8 @@ class Network:
     def encode(self, inputs: Any, agent: str) -> Any:
         """Return an agent's latents `(n, d)` of inputs, in evaluation mode.
 
-        Inputs are an array, a mapping or tuple of arrays, or rows, as in the data of the agent but
-        without targets; latents of a NumPy array are a NumPy array.
+        Inputs are an array, a mapping or tuple of arrays, without targets, or rows as in the data
+        of the agent, which its `collate_fn` reads; latents of a NumPy array are a NumPy array.
         """
         return inference.encode(self.nodes, inputs, agent)
 
@@ -127,12 +127,16 @@ class Network:
         return inference.outputs(self.nodes, latents, self._path(sender, receiver, path))
 
     def classify(
-        self, latents: Array, sender: str, receiver: str, path: Sequence[str] | None = None
+        self, latents: ArrayT, sender: str, receiver: str, path: Sequence[str] | None = None
     ) -> Tensor | NDArray[np.int64]:
         """Return the classes `(n,)` that the receiver gives the sender's latents.
 
         They are the numbers of the largest outputs, and `network.agents[receiver].classes` has
         their names, if they were given. An agent may classify its own latents.
+
+        A head of several outputs that predicts numbers, or several labels per sample, is refused
+        where the receiver's metric or its training targets tell. An agent that was loaded with
+        other data and a metric without a `task` tells neither: take `outputs` there.
         """
         return inference.classify(self.nodes, latents, self._path(sender, receiver, path))
 
@@ -148,7 +152,8 @@ class Network:
         """Return the sender's encoder, the link and the receiver's head as one module.
 
         A receiver that has a reading head reads by it.
-        It has copies on the CPU, in evaluation mode and without gradients.
+        It has copies on the CPU, in evaluation mode and without gradients; what cannot be copied
+        is an `ExportError`.
         """
         return deployment.pipeline(self.nodes, self._path(sender, receiver, path))
 
@@ -163,7 +168,10 @@ class Network:
     ) -> None:
         """Write the pipeline, or the link alone, as a file that runs without this library.
 
-        Batches may have any size. Names of agents and classes are metadata of the file.
+        Batches may have any size, and so may other dimensions that differ between batches of the
+        sender's data, such as the length of texts; all others have that of the data. Where torch
+        cannot export an encoder so, a `FixedSizeWarning` names the sizes that the file takes.
+        Names of agents and classes are metadata of the file.
 
         Args:
             sender: the agent that encodes.
@@ -186,7 +194,8 @@ class Network:
             oracle: also let every receiver encode its neighbours' inputs itself, which needs the
                 inputs of all agents in one process.
             data: labelled data in place of the agents' test data, e.g. (inputs, targets) for all
-                agents, or a mapping from agents to theirs.
+                agents, or a mapping from agents to theirs. Each agent reads them by its `target`
+                and `collate_fn`, as its own.
         """
         check_split(split)
         if oracle:

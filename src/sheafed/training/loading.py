@@ -18,6 +18,7 @@ from sheafed.methods.method_table import method_from_table
 from sheafed.methods.node import Method, Node
 from sheafed.pilots.absent_pilots import AbsentPilots
 from sheafed.pilots.pilot_set import PilotSet, as_pilot_set
+from sheafed.tensor_tree import describe
 from sheafed.training.arguments import agents_by_name
 from sheafed.training.encoder_check import changed_layers, check_encoder
 from sheafed.training.history import RunHistory, Schedule
@@ -107,7 +108,8 @@ class NetworkFile:
         if pilots.digest() != digest:
             raise NetworkMismatchError(
                 f"{self.path} was trained with other pilots than those given, {count} too; give "
-                "the same inputs in the same order"
+                "the same inputs in the same order and of the same type (dtype); given: "
+                f"{describe(pilots.inputs)}"
             )
         return pilots
 

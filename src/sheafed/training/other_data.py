@@ -11,7 +11,6 @@ from typing import Any
 from sheafed.agents.agent import Agent
 from sheafed.agents.checks import check_judged
 from sheafed.agents.collation import TARGET_COLUMNS
-from sheafed.agents.data_forms import as_samples
 from sheafed.errors import UnknownAgentError
 
 
@@ -32,7 +31,7 @@ def judged_on(agents: Mapping[str, Agent], given: Any) -> Iterator[None]:
         by_agent = dict.fromkeys(agents, given)
     if unknown := sorted(set(by_agent) - set(agents)):
         raise UnknownAgentError(f"data of unknown agents {unknown}; agents: {sorted(agents)}")
-    samples = {name: as_samples(data) for name, data in by_agent.items()}
+    samples = {name: agents[name].samples_of(data) for name, data in by_agent.items()}
     for name, own in samples.items():
         check_judged(agents[name], own)
     kept = {name: agent.data for name, agent in agents.items()}
@@ -47,9 +46,11 @@ def judged_on(agents: Mapping[str, Agent], given: Any) -> Iterator[None]:
 
 def _check_columns(given: Mapping[str, Any], agents: Mapping[str, Agent]) -> None:
     """Raise unless a mapping that names no agent has a column of labels."""
-    if not set(given) & set(TARGET_COLUMNS):
+    named = {agent.target for agent in agents.values() if agent.target is not None}
+    columns = sorted(named) + [name for name in TARGET_COLUMNS if name not in named]
+    if not set(given) & set(columns):
         raise UnknownAgentError(
             f"data of {short(list(given))}, none of which is an agent, or a column "
-            f"{' or '.join(map(repr, TARGET_COLUMNS))}; give a mapping from agents to data, with "
+            f"{' or '.join(map(repr, columns))}; give a mapping from agents to data, with "
             f"keys among {sorted(agents)}, or labelled data for all of them"
         )

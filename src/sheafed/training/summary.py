@@ -103,7 +103,7 @@ def summarise(network: Network) -> Record:
             {
                 "sender": sender,
                 "receiver": receiver,
-                **latest.of_pair(sender, receiver),
+                **latest.of_edge(sender, receiver),
                 "misalignment": latest.misalignment.get(
                     (sender, receiver), latest.misalignment.get((receiver, sender))
                 ),
