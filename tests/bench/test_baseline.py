@@ -61,6 +61,20 @@ def test_figures_of_other_machines_and_benchmarks_stay(tmp_path, monkeypatch) ->
     assert compared.verdict == "new"
 
 
+@pytest.mark.parametrize(
+    ("quick", "said"),
+    [
+        (True, r"no full figures .*only quick ones of here; .* bench --keep, or compare with --qu"),
+        (False, r"no quick figures .*only full ones of here; .* --quick --keep, or .*without --q"),
+    ],
+)
+def test_figures_that_were_kept_the_other_way_are_named(tmp_path, monkeypatch, quick, said) -> None:
+    monkeypatch.setattr(baseline, "machine_name", lambda: "here")
+    keep(tmp_path / "f", [figure(1.0)], quick=quick)
+    with pytest.raises(BenchError, match=said):
+        compare(tmp_path / "f", [figure(1.0)], quick=not quick)
+
+
 def test_a_missing_or_damaged_file_is_named(tmp_path) -> None:
     with pytest.raises(BenchError, match="write one by sheafed bench --keep"):
         compare(tmp_path / "none", [figure(1.0)], quick=False)

@@ -82,6 +82,11 @@ def test_any_labelled_dataset():
         ([torch.zeros(3)], InputError, r"sample 0 must be an \(input, label\) pair, got Tensor"),
         ([(torch.zeros(3), 0), (torch.zeros(4), 0)], ShapeError, "input 1"),
         ([("text", 0)], DtypeError, "input 0 must be an array"),
+        ([(torch.zeros(3), 0), (torch.zeros(3), 1.7)], DtypeError, "label 1 must be a whole numb"),
+        ([(torch.zeros(3), torch.tensor(1.0))], DtypeError, r"label 0 .*torch\.float32"),
+        ([(torch.zeros(3), True)], DtypeError, r"label 0 .*torch\.bool"),
+        ([(torch.zeros(3), [0, 1])], DtypeError, r"label 0 .*of shape \(2,\)"),
+        ([(torch.zeros(3), "1")], DtypeError, "label 0 must be an array or tensor of numbers"),
     ],
 )
 def test_datasets_that_do_not_fit(pairs, error, said):

@@ -172,11 +172,15 @@ def history(values: list[Any], metric: str = "validation_score") -> list[dict[st
         ([0.3, 0.32, 0.34], 2, 0.05, True),
         ([0.3, 0.34, 0.36], 2, 0.05, False),
         ([0.0, -1.0], 1, 0.0, True),
+        ([None, 0.3, None, 0.2], 2, 0.0, False),
+        ([None, 0.3, None, 0.2, 0.1], 2, 0.0, True),
     ],
 )
-def test_early_stopping(values: list[float], patience: int, margin: float, stops: bool) -> None:
+def test_early_stopping(
+    values: list[float | None], patience: int, margin: float, stops: bool
+) -> None:
     run = start("alone", epochs=1)
-    run.history.records = history(values)
+    run.history.records = [{"joined": "ada"}, *history(values)]
     stopping = EarlyStopping(patience=patience, margin=margin)
     assert stopping.on_evaluation(run, run.history.records[-1]) is stops
 

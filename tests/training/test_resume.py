@@ -202,6 +202,20 @@ def test_resuming_with_more_epochs_goes_on(case: str, whole: Whole, tmp_path: Pa
     check_equal(start(case, tmp_path, epochs=4, resume=True), tmp_path, whole)
 
 
+@pytest.mark.parametrize("case", ["strict", "alone", "consensus"])
+def test_the_evaluation_of_an_end_that_is_resumed_stays(
+    case: str, wholes: Callable[[str], Whole], tmp_path: Path
+) -> None:
+    start(case, tmp_path, epochs=3, evaluate_every=2)
+    run = start(case, tmp_path, epochs=4, evaluate_every=2, resume=True)
+    assert [record["epoch"] for record in run.history.records] == [2, 3, 4]
+    whole, _ = wholes(case)
+    assert same(weights(run), weights(whole))
+    for name, node in run.nodes.items():
+        for neighbour, end in node.endpoints.items():
+            assert torch.equal(end.map, whole.nodes[name].endpoints[neighbour].map)
+
+
 def test_resuming_where_nothing_is_starts(case: str, whole: Whole, tmp_path: Path) -> None:
     out = tmp_path / "not" / "yet"
     check_equal(start(case, out, resume=True), out, whole)

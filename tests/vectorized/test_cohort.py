@@ -1,7 +1,10 @@
 """Agents that step together end up where they would have alone, and with the same streams."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import signature
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +21,8 @@ from sheafed.seeds import derive
 from sheafed.training.single_round import group_agents, handshake, run_round
 from sheafed.transport import Barrier, LocalTransport
 from sheafed.vectorized import Grouping
+from sheafed.vectorized.layers import DROPOUT, FORMS
+from sheafed.vectorized.structure import settings
 from tests.helpers.small_federations import nodes_of, normal
 
 COUNT, ROUNDS, SIZE = 16, 3, (1, 6, 6)
@@ -29,6 +34,12 @@ class Scale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * x
+
+
+def changed(layer: nn.Module, **attributes: object) -> nn.Module:
+    for name, value in attributes.items():
+        setattr(layer, name, value)
+    return layer
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -49,6 +60,24 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.MaxPool1d(2),
         nn.Flatten(),
     ),
+    "in place": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.Dropout2d(0.2, inplace=True),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(64, 6),
+        nn.Unflatten(1, (3, 2)),
+        nn.Dropout1d(0.2, inplace=True),
+        nn.Flatten(),
+        nn.ELU(inplace=True),
+        nn.Linear(6, 5),
+        nn.Dropout(0.2, inplace=True),
+    ),
+    "batch norm that stops tracking": lambda: nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(36, 5),
+        changed(nn.BatchNorm1d(5), track_running_stats=False),
+    ),
 }
 
 
@@ -57,6 +86,15 @@ SPECIAL: dict[str, Callable[[], nn.Module]] = {
     "fixed": lambda: mlp((8, 5), inputs=SIZE, dropout=0.3).requires_grad_(False),
     "broad": lambda: nn.Sequential(
         nn.Conv2d(1, 110, 3), nn.ReLU(), nn.Flatten(), nn.Linear(1760, 5)
+    ),
+    "own forward": lambda: nn.Sequential(
+        nn.Flatten(), changed(nn.Linear(36, 5), forward=lambda x: x[:, :5])
+    ),
+    "encode": lambda: nn.Sequential(
+        OrderedDict(encode=mlp((8, 5), inputs=SIZE), more=nn.Linear(5, 5))
+    ),
+    "inputs in place": lambda: nn.Sequential(
+        nn.Flatten(), nn.LeakyReLU(inplace=True), nn.Linear(36, 5)
     ),
 }
 
@@ -194,9 +232,48 @@ def test_agents_that_share_weights_step_alone() -> None:
     assert grouped(agents).summary() == {"together": 0, "alone": {reason: COUNT}}
 
 
-def test_a_layer_that_is_not_known_lets_its_agents_step_alone() -> None:
-    agents = [make(name, model="unknown") for name in NAMES]
-    assert grouped(agents).summary() == {"together": 0, "alone": {"a layer Scale": COUNT}}
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("unknown", "a layer Scale"),
+        ("own forward", "a Linear with forward of its own"),
+        ("encode", "an encoder with encode of its own"),
+        ("inputs in place", "a LeakyReLU that changes inputs in place"),
+    ],
+)
+def test_models_that_are_not_known_let_their_agents_step_alone(model: str, reason: str) -> None:
+    agents = [make(name, model=model) for name in NAMES]
+    assert grouped(agents).summary() == {"together": 0, "alone": {reason: COUNT}}
+
+
+@pytest.mark.parametrize(
+    "options", [{"divisor_override": 3}, {"count_include_pad": False}, {"ceil_mode": True}]
+)
+def test_layers_of_one_text_and_other_settings_are_two_structures(options: dict[str, Any]) -> None:
+    given = [{}, options]
+    pools = [nn.AvgPool2d(2, padding=1, **given[k % 2]) for k in range(COUNT)]
+    assert len(set(map(repr, pools))) == 1
+    made = [nn.Sequential(pool, nn.Flatten(), nn.Linear(16, 5)).double() for pool in pools]
+    agents = [make(name, encoder=model) for name, model in zip(NAMES, made, strict=True)]
+    assert grouped(agents).summary()["together"] == 0
+
+
+SIZES: dict[type[nn.Module], tuple[Any, ...]] = {
+    nn.Linear: (2, 3),
+    nn.Unflatten: (1, (2,)),
+    nn.GroupNorm: (1, 2),
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d), (2, 3, 1)),
+    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.LayerNorm), (2,)),
+}
+
+
+@pytest.mark.parametrize("kind", [*FORMS, *DROPOUT])
+def test_every_option_of_a_known_layer_is_among_its_settings(kind: type[nn.Module]) -> None:
+    sizes = SIZES.get(kind, (2,) if "Pool" in kind.__name__ else ())
+    options = {p.name for p in signature(kind).parameters.values() if p.kind != p.VAR_KEYWORD}
+    # Told by weights, of no meaning, or old names of others.
+    elsewhere = {"args", "bias", "device", "dtype", "min_value", "max_value"}
+    assert options - elsewhere <= set(settings(kind(*sizes)))
 
 
 def test_few_agents_of_a_structure_step_alone() -> None:
@@ -218,6 +295,40 @@ def test_a_module_that_is_switched_between_rounds_is_followed() -> None:
     run_round(nodes, barrier, 1, grouping)
     assert grouping.summary()["together"] == COUNT
     assert torch.equal(weight, before)
+
+
+def clear(weight: Tensor) -> None:
+    weight.grad = None
+
+
+HOOKS: dict[str, Callable[[Agent], object]] = {
+    "gradient": lambda agent: agent.parameters[0].register_hook(torch.zeros_like),
+    "accumulated": lambda agent: agent.parameters[0].register_post_accumulate_grad_hook(clear),
+    "output": lambda agent: agent.encoder.register_forward_hook(lambda *given: 0 * given[-1]),
+    "layer": lambda agent: agent.encoder[-1].register_full_backward_pre_hook(
+        lambda _, gradients: (torch.zeros_like(gradients[0]),)
+    ),
+    "objective": lambda agent: setattr(
+        agent, "objective", lambda _, batch: 0 * agent.encode(batch.inputs).sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HOOKS)
+def test_hooks_and_objectives_of_ones_own_are_honoured(what: str) -> None:
+    """One agent gets before training, another after a round, what keeps weights as they are."""
+    agents = [make(name, optimizer="plain sgd") for name in [*NAMES, "one-more", "another"]]
+    nodes, barrier, pilots = prepare(agents)
+    HOOKS[what](agents[0])
+    grouping = group_agents(nodes, pilots)
+    weights = [agent.parameters[0] for agent in agents]
+    for round in range(2):
+        before = [weight.detach().clone() for weight in weights]
+        run_round(nodes, barrier, round, grouping)
+        kept = [torch.equal(*pair) for pair in zip(weights, before, strict=True)]
+        assert kept == [k <= round for k in range(len(agents))]
+        HOOKS[what](agents[1])
+    assert grouping.summary()["together"] == COUNT
 
 
 def test_errors_name_the_agent_that_they_are_about() -> None:

@@ -73,10 +73,17 @@ def kept_figures(path: Path, *, quick: bool) -> Mapping[str, Mapping[str, float 
     found = content.get(machine, {})
     before: Mapping[str, Mapping[str, float | None]] | None = found.get(_mode(quick))
     if before is None:
-        known = "; ".join(sorted(content)) or "none"
+        known = [
+            f"{_mode(other)} ones of {name}"
+            for name, modes in sorted(content.items())
+            for other in (False, True)
+            if _mode(other) in modes
+        ]
         raise BenchError(
-            f"{path} has no {_mode(quick)} figures of this machine ({machine}), only of: {known}; "
-            "measure the earlier state here and write its figures by sheafed bench --keep"
+            f"{path} has no {_mode(quick)} figures of this machine ({machine}), only "
+            f"{'; '.join(known) or 'none'}; measure the earlier state here and write its figures "
+            f"by sheafed bench {'--quick --keep' if quick else '--keep'}"
+            + (f", or compare with{'out' if quick else ''} --quick" if found else "")
         )
     return before
 

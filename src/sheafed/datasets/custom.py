@@ -51,7 +51,8 @@ def from_dataset(
     """Read all (input, label) pairs of a torch `Dataset` into memory.
 
     Inputs are tensors, arrays or Pillow images, all of one shape; an array or tensor `(h, w)` is
-    an image of one channel. Classes are named by `dataset.classes` unless names are given.
+    an image of one channel. Labels are whole numbers from 0 on. Classes are named by
+    `dataset.classes` unless names are given.
 
     >>> from torch.utils.data import TensorDataset
     >>> from_dataset(TensorDataset(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1]))).labels
@@ -66,7 +67,7 @@ def from_dataset(
                 "wrap the dataset in one that gives pairs"
             )
         inputs.append(_pixels(pair[0]) if isinstance(pair[0], Image.Image) else pair[0])
-        labels.append(int(pair[1]))
+        labels.append(_label(name, k, pair[1]))
     if not inputs:
         raise EmptyInputError(f"{name}: no samples; give at least one")
     tensors = [as_numbers(f"{name}: input {k}", given) for k, given in enumerate(inputs)]
@@ -121,6 +122,16 @@ def from_folder(
     return LabelledDataset(
         name, torch.stack(images), labels, tuple(folder.name for folder in folders)
     )
+
+
+def _label(name: str, k: int, given: Any) -> int:
+    label = as_numbers(f"{name}: label {k}", given)
+    if label.is_floating_point() or label.dtype == torch.bool or label.numel() != 1:
+        raise DtypeError(
+            f"{name}: label {k} must be a whole number from 0 on, got {label.dtype} of shape "
+            f"{tuple(label.shape)}; convert"
+        )
+    return int(label)
 
 
 def _samples(dataset: Dataset[Any]) -> Iterator[Any]:

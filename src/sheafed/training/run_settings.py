@@ -39,7 +39,8 @@ def run_conditions(network: Network, oracle: bool, vectorize: bool) -> Settings:
     """Return the settings that may change when a run is resumed, by name.
 
     All others decide what is trained, and are the identity of the run. With more epochs a run is
-    the one that it would have been with as many from the beginning.
+    the one that it would have been with as many from the beginning, but for the evaluation of its
+    old end, which stays.
     """
     return {
         "evaluate_every": network.history.schedule.evaluate_every,

@@ -17,7 +17,7 @@ from sheafed.pilots.pilot_set import PilotSet
 from sheafed.vectorized.cohort import StackedCohort
 from sheafed.vectorized.stacked_model import SameModels
 from sheafed.vectorized.stacked_optimizer import optimizer_signature
-from sheafed.vectorized.structure import modes, signature, switched_parts, why_alone
+from sheafed.vectorized.structure import WatchedAgents, modes, signature, switched_parts, why_alone
 
 FEWEST = 16
 """Agents of one structure below which nothing is gained; what a few agents compute is then the
@@ -62,7 +62,7 @@ class Grouping:
     @contextmanager
     def round(self) -> Iterator[list[tuple[list[str], StackedCohort | None]]]:
         """Return the agents by cohort for a round, in which these compute for their members."""
-        if self._modes != modes(*self._switched):
+        if self._modes != modes(*self._switched) or self._watched.changed():
             self._group()
         found: list[tuple[list[str], StackedCohort | None]] = [
             ([name], None) for name in self.alone
@@ -100,6 +100,7 @@ class Grouping:
                 continue
             for part in evenly(names, -(-len(names) // MOST)):
                 self._cohorts.append(SameModels([self._agents[name] for name in part]))
+        self._watched = WatchedAgents(a for same in self._cohorts for a in same.agents)
 
     def _key(self, agent: Agent) -> Hashable:
         """Return what the members of a cohort have in common."""

@@ -56,13 +56,14 @@ def batch_norm(
     if training and layer.track_running_stats:
         weights["num_batches_tracked"].add_(1)
     flat = {name: weight.flatten() for name, weight in weights.items()}
+    used = not training or layer.track_running_stats
     value = functional.batch_norm(
         x.joined(),
-        flat.get("running_mean"),
-        flat.get("running_var"),
+        flat.get("running_mean") if used else None,
+        flat.get("running_var") if used else None,
         flat.get("weight"),
         flat.get("bias"),
-        training or not layer.track_running_stats,
+        training or "running_mean" not in flat,
         layer.momentum or 0.0,
         layer.eps,
     )

@@ -132,7 +132,7 @@ def _drop(
     ones, factors = torch.ones_like(layout), []
     for agent, layer in zip(agents, layers, strict=True):
         with agent.rng_context():
-            factors.append(layer(ones))
+            factors.append(layer(ones.clone() if layer.inplace else ones))
     noise = Stacked.of(factors)
     return x.with_value(x.value * (noise.joined() if x.side_by_side else noise.value))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter
 from typing import cast
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sheafed.agents.agent import Agent
 from sheafed.agents.objectives import cross_entropy, mean_squared_error
 from sheafed.agents.samples import Batch, TensorSamples
-from sheafed.vectorized.layers import unknown
+from sheafed.vectorized.layers import DROPOUT, unknown
 from sheafed.vectorized.stacked_layers import trace
 
 OBJECTIVES = (cross_entropy, mean_squared_error)
@@ -25,6 +25,9 @@ DIMENSIONS: dict[type[nn.Module], int] = {
 }
 """The dimensions of a batch of what a layer takes; with fewer it would take it for one sample."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS_OF_WEIGHTS = (attrgetter("_backward_hooks"), attrgetter("_post_accumulate_grad_hooks"))
+PLAIN = (int, float, str, type(None))
+"""What the settings of the known layers are, or tuples and lists of these."""
 MOST_WEIGHTS, MOST_ACTIVATIONS = 1 << 16, 1 << 19
 """Of one agent, the latter of one layer for one batch. Beyond them an agent keeps the processor
 busy by itself: copying its weights, or leaving its caches, costs more than stacking saves."""
@@ -55,13 +58,18 @@ def why_alone(agent: Agent) -> str | None:
         return "inputs of several tensors"
     if agent.precision != "full":
         return f"precision {agent.precision!r}"
-    modules = [*agent.encoder.modules(), *agent.head.modules()]
-    if any(getattr(module, name, None) for module in modules for name in HOOKS):
-        return "hooks on a module"
+    if WatchedAgents([agent]).changed():
+        return "hooks on a module or a weight"
     layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
     for layer in layers:
         if reason := unknown(layer):
             return reason
+    if hasattr(agent.encoder, "encode"):
+        return "an encoder with encode of its own"
+    for module in modules_of(agent):
+        for name, value in settings(module).items():
+            if not _is_plain(value):
+                return f"a {type(module).__name__} with {name} of its own"
     weights = [tensor for layer in layers for tensor in layer.parameters()]
     if len(set(map(id, weights))) != len(weights) or len(weights) != len(agent.parameters):
         return "weights that layers share"
@@ -70,6 +78,44 @@ def why_alone(agent: Agent) -> str | None:
     if sum(tensor.numel() for tensor in weights) > MOST_WEIGHTS:
         return f"more than {MOST_WEIGHTS:,} weights"
     return _unfit(agent)
+
+
+def modules_of(agent: Agent) -> list[nn.Module]:
+    """Return the modules of encoder and head, those that contain others too."""
+    tops = [top for top in (agent.encoder, agent.head) if top is not None]
+    return [module for top in tops for module in top.modules()]
+
+
+def settings(module: nn.Module) -> Mapping[str, object]:
+    """Return what decides, beside weights, buffers and mode, what a layer computes.
+
+    Its text leaves some out, e.g. that of `AvgPool2d`.
+    """
+    return {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
+
+
+class WatchedAgents:
+    """Agents that may step together while they have no hooks, and the objectives of now.
+
+    This is asked in every round, so where modules keep their hooks is looked up once.
+
+    Args:
+        agents: any.
+    """
+
+    def __init__(self, agents: Iterable[Agent]) -> None:
+        self._objectives = [(agent, agent.objective) for agent in agents]
+        modules = [vars(module) for agent, _ in self._objectives for module in modules_of(agent)]
+        self._hooks = [module[name] for module in modules for name in HOOKS if name in module]
+        self._weights = [weight for agent, _ in self._objectives for weight in agent.parameters]
+
+    def changed(self) -> bool:
+        """Whether an agent has hooks or another objective."""
+        return (
+            any(self._hooks)
+            or any(any(map(hooks, self._weights)) for hooks in _HOOKS_OF_WEIGHTS)
+            or any(agent.objective is not before for agent, before in self._objectives)
+        )
 
 
 def signature(agent: Agent) -> Hashable:
@@ -84,7 +130,7 @@ def signature(agent: Agent) -> Hashable:
         _shape(batch.inputs),
         None if batch.targets is None else _shape(batch.targets),
         len(layers_of(agent.encoder)),
-        tuple(repr(layer) for layer in layers),
+        tuple((type(layer), repr(settings(layer))) for layer in layers),
         tuple(
             (name, *_shape(tensor), tensor.requires_grad)
             for layer in layers
@@ -95,8 +141,7 @@ def signature(agent: Agent) -> Hashable:
 
 def switched_parts(agent: Agent) -> tuple[list[nn.Module], list[nn.Parameter]]:
     """Return what may be switched during training: modules by their mode, weights by gradients."""
-    tops = [top for top in (agent.encoder, agent.head) if top is not None]
-    return [module for top in tops for module in top.modules()], agent.parameters
+    return modules_of(agent), agent.parameters
 
 
 def modes(modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:
@@ -106,12 +151,22 @@ def modes(modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> t
 
 def _unfit(agent: Agent) -> str | None:
     layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
-    for layer, x in zip(layers, trace(layers, cast(Tensor, _batch(agent).inputs)), strict=False):
+    inputs = cast(Tensor, _batch(agent).inputs)
+    for layer, x in zip(layers, trace(layers, inputs), strict=False):
+        in_place = getattr(layer, "inplace", False) and not isinstance(layer, DROPOUT)
+        if in_place and x.untyped_storage().data_ptr() == inputs.untyped_storage().data_ptr():
+            return f"a {type(layer).__name__} that changes inputs in place"
         if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
             return f"a {type(layer).__name__} of {x.ndim} dimensions"
         if x.numel() // len(x) * agent.order.batch_size > MOST_ACTIVATIONS:
             return f"a layer with more than {MOST_ACTIVATIONS:,} activations"
     return None
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN)
 
 
 def _batch(agent: Agent) -> Batch:

@@ -63,11 +63,15 @@ class EarlyStopping(Callback):
             self._refuse({*measured, *log})
 
     def on_evaluation(self, network: Network, record: Record) -> bool:
-        """Judge by the whole history, so that an interrupted run decides alike."""
+        """Judge by the whole history, so that an interrupted run decides alike.
+
+        Earlier records without the metric, e.g. that of an agent's joining, count as none.
+        """
         if record.get(self.metric) is None:
             self._refuse(record)
         sign = self._sign(network)
-        values = [sign * r[self.metric] for r in network.history.records]
+        found = [record.get(self.metric) for record in network.history.records]
+        values = [sign * value for value in found if value is not None]
         best, since = float("-inf"), 0
         for value in values:
             if value > best + self.margin:
