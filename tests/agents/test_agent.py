@@ -74,6 +74,14 @@ class Encodes(nn.Module):
         return self.classifier(self.encode(x))
 
 
+def test_a_head_that_changes_its_input_in_place_leaves_latents_as_they_are() -> None:
+    one = agent(head=nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, CLASSES)))
+    latents = torch.tensor([[-1.0, 2.0]])
+    for head in (None, deepcopy(one.head)):
+        one.apply_head(latents, head)
+        assert latents.tolist() == [[-1.0, 2.0]]
+
+
 @pytest.mark.parametrize(
     ("encoder", "dimension"),
     [

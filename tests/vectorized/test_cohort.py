@@ -238,11 +238,19 @@ def test_agents_that_share_weights_step_alone() -> None:
         ("unknown", "a layer Scale"),
         ("own forward", "a Linear with forward of its own"),
         ("encode", "an encoder with encode of its own"),
-        ("inputs in place", "a LeakyReLU that changes inputs in place"),
+        ("inputs in place", "a LeakyReLU that changes inputs or latents in place"),
     ],
 )
 def test_models_that_are_not_known_let_their_agents_step_alone(model: str, reason: str) -> None:
     agents = [make(name, model=model) for name in NAMES]
+    assert grouped(agents).summary() == {"together": 0, "alone": {reason: COUNT}}
+
+
+def test_heads_that_change_latents_in_place_let_their_agents_step_alone() -> None:
+    """A second head would learn from what the first has made of them."""
+    heads = [nn.Sequential(nn.ELU(inplace=True), nn.Linear(5, 3)).double() for _ in NAMES]
+    agents = [make(name, head=head) for name, head in zip(NAMES, heads, strict=True)]
+    reason = "a ELU that changes inputs or latents in place"
     assert grouped(agents).summary() == {"together": 0, "alone": {reason: COUNT}}
 
 

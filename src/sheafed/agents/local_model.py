@@ -47,6 +47,8 @@ class LocalModel:
         self._encode: Callable[..., Tensor] = getattr(encoder, "encode", encoder)
         self._cast = InputCast(name, encoder)
         self._encoder_half, self._head_half = half_dtype(encoder), half_dtype(head)
+        layers = [] if head is None else list(head.modules())
+        self._head_writes = any(getattr(layer, "inplace", False) for layer in layers)
 
     def prepare(self, inputs: TensorTree) -> TensorTree:
         """Return inputs on the device, those in float64 cast if the encoder is in float32."""
@@ -72,6 +74,8 @@ class LocalModel:
         if head is None:
             raise InputError(f"agent {self.name!r} has no head to evaluate; give it one")
         given = latents.to(device=self.device, dtype=half)
+        if self._head_writes:  # perhaps into its input, which others read
+            given = given.clone()
         with autocast(self.device, self.precision):
             return widened(head(given))
 

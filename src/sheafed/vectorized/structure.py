@@ -150,12 +150,14 @@ def modes(modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> t
 
 
 def _unfit(agent: Agent) -> str | None:
-    layers = [*layers_of(agent.encoder), *layers_of(agent.head)]
-    inputs = cast(Tensor, _batch(agent).inputs)
-    for layer, x in zip(layers, trace(layers, inputs), strict=False):
+    encoder = layers_of(agent.encoder)
+    layers = [*encoder, *layers_of(agent.head)]
+    traced = trace(layers, cast(Tensor, _batch(agent).inputs))
+    shared = [x.untyped_storage().data_ptr() for x in (traced[0], traced[len(encoder)])]
+    for layer, x in zip(layers, traced, strict=False):
         in_place = getattr(layer, "inplace", False) and not isinstance(layer, DROPOUT)
-        if in_place and x.untyped_storage().data_ptr() == inputs.untyped_storage().data_ptr():
-            return f"a {type(layer).__name__} that changes inputs in place"
+        if in_place and x.untyped_storage().data_ptr() in shared:
+            return f"a {type(layer).__name__} that changes inputs or latents in place"
         if x.ndim != DIMENSIONS.get(type(layer), x.ndim):
             return f"a {type(layer).__name__} of {x.ndim} dimensions"
         if x.numel() // len(x) * agent.order.batch_size > MOST_ACTIVATIONS:
