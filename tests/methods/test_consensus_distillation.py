@@ -14,7 +14,7 @@ from torch.optim import SGD
 
 import sheafed
 from sheafed import Agent, ConsensusDistillation, NonCooperative, train
-from sheafed.agents.objectives import cross_entropy, mean_squared_error
+from sheafed.agents.objectives import UNLABELLED, cross_entropy, mean_squared_error
 from sheafed.agents.samples import Batch
 from sheafed.errors import HandshakeError, InputError
 from sheafed.methods.consensus import Consensus, consensus, fit_temperature
@@ -180,6 +180,14 @@ def test_only_confident_pilots_are_learnt_and_at_most_so_many_in_a_round(in_batc
     assert 2 <= rows(0.53, 12) < 12
     assert rows(0.0, 15) == M  # of own samples there are at least two
     assert rows(0.999, None) < 2
+
+
+def test_in_a_batch_of_few_samples_pilots_take_the_place_of_half_of_them() -> None:
+    few = agent("a", 4, data=samples(5, 10))
+    method = ConsensusDistillation(0.0, pilots_in_batch=True)
+    node = node_of(Training([few, agent("b", 5)], PAIR, method).run(1), "a")
+    rows = node.learnt_rows(1)
+    assert (few.batch_size, len(rows), node.own_samples(rows)) == (16, 5, 5)
 
 
 def test_pilots_are_drawn_anew_in_every_round_and_for_every_agent() -> None:
@@ -426,6 +434,14 @@ def test_an_agent_without_labels_learns_and_does_not_teach() -> None:
     assert not any(node.rejected for node in training.nodes.values())
 
 
+def test_an_agent_whose_samples_all_lack_a_label_does_not_teach() -> None:
+    blank = (samples(5, 64)[0], torch.full((64,), UNLABELLED))
+    one = agent("u", 5, data=blank, objective=spread)
+    training = Training([one, agent("b", 4)], [("u", "b")], EAGER).run(1)
+    assert not node_of(training, "u").teaches
+    assert training.recorder.of_round(0)["u", "b"].tensors == {}
+
+
 def test_neighbours_send_to_each_other_or_not_at_all() -> None:
     """A peer waits for those that it has sent to."""
     agents = [
@@ -643,6 +659,15 @@ def test_what_a_neighbour_said_is_forgotten_when_it_has_left() -> None:
     assert list(node.send(2)) == []
     assert "distillation_loss" not in node.receive(2, {})
     assert node.targets is None
+
+
+def test_another_agent_under_the_name_of_one_that_left_is_read_without_its_offset() -> None:
+    network = train([agent("a", 5), agent("b", 4)], PAIR, EAGER, pilots(), epochs=1)
+    node, z = network.nodes["a"], torch.ones(1, 5)
+    assert not torch.equal(node.read(z, "b"), node.reading_head.head(z))
+    network.leave("b")
+    network.join(agent("b", 3), ["a"])
+    assert torch.equal(node.read(z, "b"), node.reading_head.head(z))
 
 
 @pytest.mark.parametrize("rounds", [0, 3, 6])

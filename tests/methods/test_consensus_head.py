@@ -5,9 +5,16 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 from sheafed import Agent, ConsensusDistillation, NonCooperative
-from sheafed.agents.objectives import UNLABELLED, Augmentation, PseudoLabels, cross_entropy
+from sheafed.agents.objectives import (
+    UNLABELLED,
+    Augmentation,
+    OnlineProbe,
+    PseudoLabels,
+    cross_entropy,
+)
 from sheafed.agents.samples import Batch
 from sheafed.methods.consensus_distillation.node import ConsensusDistillationNode
 from sheafed.methods.own_offset import fit_offset
@@ -53,6 +60,46 @@ def test_one_step_by_hand() -> None:
         torch.testing.assert_close(p.detach(), (q - rate * q.grad).detach())
 
 
+def test_a_step_beside_an_objective_of_two_views_has_the_gradient_of_its_losses() -> None:
+    """Labels are then learnt from latents in evaluation mode, after all that moves statistics."""
+
+    def two_views(one: Agent, batch: Batch) -> Tensor:
+        latents = one.encode(torch.cat([batch.inputs, 1.1 * batch.inputs]))
+        scores = one.apply_head(latents[: len(batch.inputs)])
+        return nn.functional.cross_entropy(scores, batch.targets)
+
+    rate, shared = 0.3, 3 * pilots() + 4
+    options = {"objective": two_views, "optimizer": lambda p: SGD(p, lr=rate)}
+    agents = [agent(name, d, 0, nn.BatchNorm1d(16), **options) for name, d in SIZES.items()]
+    training = Training(agents, PAIR, ConsensusDistillation(0.0, pilots_per_round=M), shared)
+    one = training.agents[0]
+    twin = copy.deepcopy(one)
+    batch, second = twin.next_batch(), copy.deepcopy(twin.head)
+    receive_one(training, "a")
+    two_views(twin, batch).backward()
+    said = second(twin.encode(shared)).log_softmax(-1)
+    (-(node_of(training).targets * said).sum(-1).mean()).backward()
+    with twin.inference():
+        nn.functional.cross_entropy(second(twin.encode(batch.inputs)), batch.targets).backward()
+    for p, q in zip(one.parameters, twin.parameters, strict=True):
+        torch.testing.assert_close(p.detach(), (q - rate * q.grad).detach())
+
+
+def test_under_a_probe_own_labels_move_heads_alone() -> None:
+    probe = OnlineProbe(spread)
+    training = Training(
+        [agent("a", 5, objective=probe), agent("b", 4)], PAIR, ConsensusDistillation(0.0)
+    )
+    node, one = node_of(training), training.agents[0]
+    receive_one(training, "a")
+    batch = one.next_batch()
+    one.zero_grad()
+    label_loss = node._label_loss(one.encode(batch.inputs), batch)
+    label_loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in one.encoder.parameters())
+    assert node.consensus_head.module.weight.grad.any()
+
+
 def test_what_neighbours_hear_is_of_the_own_head() -> None:
     training = Training(noisy(SIZES), PAIR, ConsensusDistillation(0.0), rounds_per_epoch=2).run(2)
     node = node_of(training)
@@ -95,6 +142,7 @@ def test_it_starts_when_a_neighbour_is_heard() -> None:
         list(training.nodes[name].send(3))
     node._agree(3, {"b": next(m for m in training.nodes["b"].send(3))})
     assert torch.equal(node.consensus_head.module.weight, trained.weight)
+    assert node.consensus_head.optimizer.state_dict()["state"] == {}
     assert not torch.equal(first.weight, trained.weight)
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from sheafed.agents.agent import Agent
-from sheafed.agents.objectives import soft_cross_entropy
+from sheafed.agents.objectives import UNLABELLED, soft_cross_entropy
 from sheafed.agents.objectives.supervised import check_labels
+from sheafed.agents.samples import TensorSamples
 from sheafed.methods.node import count_outputs
 from sheafed.options import Fraction, NotNegative, Positive, Switch, options
 from sheafed.seeds import generator
@@ -194,5 +195,9 @@ def count_classes(agent: Agent) -> int:
 
 
 def is_labelled(agent: Agent) -> bool:
-    """Whether an agent's training data have targets."""
-    return agent.data.train.batch(torch.arange(1)).targets is not None
+    """Whether an agent's training data have targets; a class for any sample, if in memory."""
+    train = agent.data.train
+    targets = train.batch(torch.arange(1)).targets
+    if targets is None or targets.is_floating_point() or not isinstance(train, TensorSamples):
+        return targets is not None
+    return train.targets is not None and bool((train.targets != UNLABELLED).any())

@@ -39,6 +39,7 @@ class ConsensusHead:
     def start(self) -> None:
         """Become what the agent's head is now: there is something to learn from here on."""
         self.module.load_state_dict(copy_head(self._agent).state_dict())
+        self.optimizer.restart()
 
     def __call__(self, latents: Tensor) -> Tensor:
         """Return the scores `(n, classes)` of latents."""

@@ -66,13 +66,30 @@ def loss_and_latents(agent: Agent, batch: Batch, round: int) -> tuple[Tensor, Te
     """Return the objective on a batch and the latents `(n, d)` it computed.
 
     The batch is encoded once, by the objective. Where that does not give a latent per sample that
-    a gradient can go back from (an objective without `agent.encode`, or with two views of each
-    input), they are encoded beside it, deterministically, so that no random number is drawn.
+    a gradient can go back from, they are encoded beside it; see `encode_beside`.
+    """
+    loss, latents = loss_and_own_latents(agent, batch, round)
+    return loss, encode_beside(agent, batch) if latents is None else latents
+
+
+def loss_and_own_latents(agent: Agent, batch: Batch, round: int) -> tuple[Tensor, Tensor | None]:
+    """Return the objective on a batch and the latents `(n, d)` it computed, if it did.
+
+    There are none from an objective without `agent.encode`, or with two views of each input.
     """
     with agent.record_latents() as encoded:
         loss = local_loss(agent, batch, round)
     for latents in encoded:
         if len(latents) == tree_length(batch.inputs) and (latents.requires_grad or agent.frozen):
             return loss, latents
+    return loss, None
+
+
+def encode_beside(agent: Agent, batch: Batch) -> Tensor:
+    """Return latents of a batch, deterministically, so that no random number is drawn.
+
+    What is computed of them must go backward before the next pass in training mode, see
+    `Agent.zero_grad`.
+    """
     with agent.inference():
-        return loss, agent.encode(batch.inputs)
+        return agent.encode(batch.inputs)

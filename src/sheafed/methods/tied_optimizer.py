@@ -94,6 +94,10 @@ class TiedOptimizer:
             f"{self._what} is not finite; lower the learning rate"
         )
 
+    def restart(self) -> None:
+        """Forget all steps so far, e.g. momenta: the parameters are others now."""
+        self.optimizer.state.clear()
+
     def state_dict(self) -> dict[str, Any]:
         return self.optimizer.state_dict()
 

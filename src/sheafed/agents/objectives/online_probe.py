@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class OnlineProbe(nn.Module):
     """Train the encoder by an objective without labels, and the head by cross-entropy.
 
-    The head sees the latents, in evaluation mode, as constants: no label reaches the encoder.
+    The head sees the latents, in evaluation mode, as constants: no label reaches the encoder. Under
+    consensus distillation the encoder learns the classes of pilots that agents agree on, to which
+    this one's head contributes, and its own labels as little as elsewhere.
 
     >>> from sheafed.models import mlp
     >>> from sheafed.agents.objectives import VICReg

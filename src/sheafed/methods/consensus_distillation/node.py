@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sheafed.agents.objectives import OnlineProbe
+from sheafed.agents.samples import Batch
 from sheafed.errors import MessageError
 from sheafed.methods.consensus import FEWEST, Consensus, agree
 from sheafed.methods.consensus_distillation.fitted_heads import (
@@ -20,7 +22,7 @@ from sheafed.methods.consensus_distillation.pilot_predictions import PilotPredic
 from sheafed.methods.consensus_distillation.together import take_steps
 from sheafed.methods.divergence import divergence_of
 from sheafed.methods.latent_codec import PROBABILITIES
-from sheafed.methods.local_loss import local_loss, loss_and_latents
+from sheafed.methods.local_loss import encode_beside, local_loss, loss_and_own_latents
 from sheafed.methods.node import ROUND, NodeContext
 from sheafed.methods.predictions import from_bytes
 from sheafed.transport.message import Message, TensorSpec
@@ -49,7 +51,9 @@ class ConsensusDistillationNode(FittedHeadsNode):
             method.confidence, method.weight, method.sharpness, method.calibrate
         )
         self.every = method.exchange_every or max(ROUNDS_APART, context.rounds_per_epoch)
-        usual = self.agent.batch_size // (2 if method.pilots_in_batch else 1)
+        usual = self.agent.batch_size
+        if method.pilots_in_batch:
+            usual = self.agent.order.batch_size // 2  # what a batch has, if there are few samples
         self.pilots_per_round = method.pilots_per_round or max(FEWEST, usual)
         total = context.pilots.total
         usual = max(FEWEST_EXCHANGED, EXCHANGED_PER_ROUND * self.every)
@@ -78,11 +82,7 @@ class ConsensusDistillationNode(FittedHeadsNode):
         if not self.agent.learns:
             return {}
         with self.agent.rng_context():
-            rows = self.learnt_rows(round)
-            losses = self._losses_on_labels(round, self.own_samples(rows))
-            distillation_loss = self._distillation_loss(rows, round)
-            if distillation_loss is not None:
-                losses["distillation_loss"] = distillation_loss
+            losses = self._losses(round)
             learner = self.consensus_head or self.agent
             learner.optimizer_step(torch.stack(list(losses.values())).sum())
         return {name: float(loss.detach()) for name, loss in losses.items()}
@@ -107,19 +107,38 @@ class ConsensusDistillationNode(FittedHeadsNode):
     def own_samples(self, rows: Tensor) -> int:
         """Return how many own samples a step has that learns these pilots."""
         replaced = len(rows) if self.method.pilots_in_batch else 0
-        return max(FEWEST, self.agent.batch_size - replaced)
+        return max(FEWEST, self.agent.order.batch_size - replaced)
 
-    def _losses_on_labels(self, round: int, count: int) -> dict[str, Tensor]:
-        """Return the objective on own samples, and what the consensus head loses on them.
+    def _losses(self, round: int) -> dict[str, Tensor]:
+        """Return the objective on own samples, and what is lost on their labels and on pilots.
 
         Until there is a consensus the agent trains as if it were alone.
         """
-        batch = self.agent.next_batch().first(count)
+        rows = self.learnt_rows(round)
+        batch = self.agent.next_batch().first(self.own_samples(rows))
         if self.consensus_head is None or self.targets is None:
-            return {"loss": local_loss(self.agent, batch, round)}
-        loss, latents = loss_and_latents(self.agent, batch, round)
-        label_loss = self.consensus_head.label_loss(latents, batch.targets)
-        return {"loss": loss} | ({} if label_loss is None else {"label_loss": label_loss})
+            losses: dict[str, Tensor | None] = {"loss": local_loss(self.agent, batch, round)}
+            losses["distillation_loss"] = self._distillation_loss(rows, round)
+        else:
+            loss, latents = loss_and_own_latents(self.agent, batch, round)
+            trained = any(p.requires_grad for p in self.agent.encoder.parameters())
+            if latents is None and not trained:
+                latents = encode_beside(self.agent, batch)
+            label_loss = None if latents is None else self._label_loss(latents, batch)
+            distillation_loss = self._distillation_loss(rows, round)
+            if latents is None:  # last: no pass in training mode may follow before it goes backward
+                label_loss = self._label_loss(encode_beside(self.agent, batch), batch)
+            losses = {"loss": loss, "label_loss": label_loss}
+            losses["distillation_loss"] = distillation_loss
+        return {name: loss for name, loss in losses.items() if loss is not None}
+
+    def _label_loss(self, latents: Tensor, batch: Batch) -> Tensor | None:
+        """Return what the consensus head loses on own labels, if there is one."""
+        if self.consensus_head is None:
+            return None
+        if isinstance(self.agent.objective, OnlineProbe):  # by which no label trains the encoder
+            latents = latents.detach()
+        return self.consensus_head.label_loss(latents, batch.targets)
 
     def is_exchanged(self, round: int) -> bool:
         """Whether predictions are exchanged in a round; never, if none could be learnt."""
@@ -206,6 +225,8 @@ class ConsensusDistillationNode(FittedHeadsNode):
     def remove_neighbour(self, neighbour: str) -> None:
         super().remove_neighbour(neighbour)
         self.predictions.forget(neighbour)
+        if self.reading_head is not None:
+            self.reading_head.offsets.pop(neighbour, None)  # another may join under its name
 
     # State
 
