@@ -153,6 +153,13 @@ def agents() -> list[Agent]:
     return [ada, bob, cyd]
 
 
+def one_sample() -> list[Agent]:
+    """Return three of which the last has a single training sample."""
+    data = {**splits(20, 1), "train": samples(1, 1)}
+    others = [simple_agent(name, 4, k, batch_size=20) for k, name in enumerate(("ada", "bob"))]
+    return [*others, simple_agent("cyd", data=data)]
+
+
 def fifteen() -> list[Agent]:
     return [simple_agent(f"agent{k}", 2 + k % 4, seed=3 * k) for k in range(15)]
 
@@ -195,6 +202,7 @@ def regressors() -> list[Agent]:
 FEDERATIONS: dict[str, tuple[Callable[[], list[Agent]], list[tuple[str, str]]]] = {
     "three": (agents, EDGES),
     "regressors": (regressors, EDGES),
+    "one sample": (one_sample, EDGES),
     "alike": (
         alike,
         [(f"agent{k:02}", f"agent{(k + step) % 32:02}") for k in range(32) for step in (1, 5)],

@@ -95,6 +95,17 @@ def test_maps_that_take_two_exchanges(cluster: Any, alone: Any, tmp_path: Path) 
     assert kinds == {"hello", "round", "alignment from head", "alignment from tail"}
 
 
+def test_a_whitening_that_agents_of_one_process_cannot_fit(
+    cluster: Any, alone: Any, tmp_path: Path
+) -> None:
+    job = {"federation": "one sample", "options": {"epochs": 1}}
+    ends = cluster(2, "strict maps", **job)
+    assert [code for code, _ in ends] == [0, 0]
+    assert everything(tmp_path) == alone("strict maps", federation="one sample", epochs=1)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["whitenings"].keys() == {"fair"}
+
+
 def test_other_metrics_than_accuracy(cluster: Any, alone: Any, tmp_path: Path) -> None:
     assert cluster(2, federation="regressors", options={"epochs": 1}) == ended_well(2)
     assert everything(tmp_path) == alone("distillation", federation="regressors", epochs=1)

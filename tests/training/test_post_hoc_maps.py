@@ -1,6 +1,8 @@
 """Two whitenings of one training: fair, and as in the paper."""
 
 import json
+import logging
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from sheafed.errors import SingularCovarianceError, UndeterminedMapWarning
+from sheafed import Agent
+from sheafed.errors import (
+    EmptyInputError,
+    InputError,
+    SingularCovarianceError,
+    UndeterminedMapWarning,
+)
 from sheafed.methods import (
     ConsensusDistillation,
     FedMuscle,
@@ -19,8 +27,18 @@ from sheafed.methods import (
 )
 from sheafed.methods.post_hoc_node import least_shrinkage
 from sheafed.training import Network, train
-from sheafed.training.post_hoc_maps import SHRINKAGES
-from tests.helpers.federations import EDGES, agents, pilots, samples, simple_agent, start
+from sheafed.training.post_hoc_maps import SHRINKAGES, compare_whitenings
+from sheafed.transport import Barrier
+from tests.helpers.federations import (
+    EDGES,
+    agents,
+    one_sample,
+    pilots,
+    samples,
+    simple_agent,
+    splits,
+    start,
+)
 
 
 def alone(whitening: str, out: Path | None = None, shrinkage: float | str = 0.1) -> Network:
@@ -129,3 +147,88 @@ def test_without_validation_data_a_fair_whitening_has_the_methods_shrinkage() ->
         return train(shown, EDGES, method, pilots(), epochs=1, seed=3)
 
     assert trained("private").history.whitenings["fair"] == figures(trained("pilots"))
+
+
+def all_alike() -> list[Agent]:
+    inputs, targets = samples(20, 1)
+    data = {**splits(20, 1), "train": (inputs[:1].repeat(20, 1), targets)}
+    return [*agents()[:2], simple_agent("cyd", data=data, frozen=True)]
+
+
+@pytest.mark.parametrize("method", [NonCooperative(), NonCooperative(privacy="strict")])
+@pytest.mark.parametrize(
+    ("team", "reason"), [(one_sample, "at least two rows"), (all_alike, "no variance")]
+)
+def test_a_whitening_that_cannot_be_fitted_is_left_out(
+    team, reason: str, method: Method, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "sheafed.training"):
+        run = train(team(), EDGES, method, pilots(), epochs=2, out=tmp_path)
+    assert run.history.whitenings.keys() == {"fair"}
+    assert len(caplog.messages) == 1
+    assert "'as-in-paper' is left out" in caplog.text
+    assert "agent 'cyd'" in caplog.text
+    assert reason in caplog.text
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["whitenings"] == run.history.whitenings
+    assert (tmp_path / "last.safetensors").exists()
+    assert run.history.ledger.bytes_sent() == run.history.last["bytes_sent"]
+    found = run.evaluate()  # with the maps that the last record is of
+    assert found.summary()["misalignment"] == run.history.last["misalignment"]
+    assert {(n.source, n.shrinkage) for n in run.nodes.values()} == {("pilots", 0.5)}
+
+
+def test_a_single_pilot_loses_no_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    method = NonCooperative(whitening="private", shrinkage="least")
+    with pytest.warns(UndeterminedMapWarning):
+        run = train(agents()[1:], [("bob", "cyd")], method, samples(1, 77)[0], epochs=1)
+    assert run.history.whitenings.keys() == {"as-in-paper"}
+    assert "'fair' is left out" in caplog.text
+
+
+def test_a_runs_own_whitening_must_be_fitted() -> None:
+    with pytest.raises(EmptyInputError, match="agent 'cyd'"):
+        train(one_sample(), EDGES, NonCooperative(whitening="private"), pilots(), epochs=1)
+
+
+def test_what_another_process_cannot_fit_is_left_out_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = alone("pilots")
+    policy = Barrier(run.new_transport(), run.new_transport)
+
+    def gather(value: object) -> list[object]:
+        return [value, True if isinstance(value, bool) else "agent 'dan' has one sample"]
+
+    def send(messages: object) -> None:
+        raise AssertionError("another process would not answer")
+
+    monkeypatch.setattr(run.group, "gather", gather, raising=False)
+    monkeypatch.setattr(policy, "send", send)
+    assert compare_whitenings(run, policy) == {}
+
+
+def test_nodes_get_everything_back_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = alone("pilots")
+    policy = Barrier(run.new_transport(), run.new_transport)
+    before = {name: deepcopy(node.state()) for name, node in run.nodes.items()}
+
+    def fail(*given: object, **options: object) -> None:
+        assert run.nodes["ada"].shrinkage != 0.1 or run.nodes["ada"].source == "private"
+        raise InputError("measuring fails")
+
+    monkeypatch.setattr("sheafed.training.post_hoc_maps.SHRINKAGES", (0.05,))
+    monkeypatch.setattr(run, "measure", fail)
+    with pytest.raises(InputError, match="measuring fails"):
+        compare_whitenings(run, policy)
+    for name, node in run.nodes.items():
+        assert (node.source, node.shrinkage) == ("pilots", 0.1)
+        for j, state in before[name]["endpoints"].items():
+            assert torch.equal(node.state()["endpoints"][j]["map"], state["map"])
+        assert all(
+            torch.equal(node.state()["whitening"][k], v)
+            for k, v in before[name]["whitening"].items()
+        )
+    assert policy.transport.ledger.bytes_sent() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -235,8 +236,13 @@ class Agent:
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def reset_rng(self, seed: int) -> None:
-        """Start the random streams and the data order anew, derived from the seed and the name."""
+        """Start the random streams and the data order anew, derived from the seed and the name.
+
+        A training begins, so encodings are forgotten.
+        """
         self.steps = 0
+        self._seed = seed
+        self.forget_encodings()
         self.order = DataOrder(len(self.data.train), self.batch_size, seed, self.name)
         self._stream = BatchStream(self.data.train, self.order, seed, self.name)
         self._rng = RngStream(self.device, seed, self.name)
@@ -290,13 +296,14 @@ class Agent:
     ) -> tuple[Tensor, Tensor | None]:
         """Return the latents `(n, d)` of samples, all or some, in evaluation mode, and the targets.
 
-        Latents are on the agent's device, targets on the CPU.
+        Latents are on the agent's device, targets on the CPU. What the encoder draws at random is
+        the same each time.
         """
         latents, targets = [], []
         chosen = torch.arange(len(samples)) if rows is None else rows
         parts = torch.split(chosen, ENCODING_BATCH_SIZE)
-        reading = closing(batches(samples, parts))
-        with self.inference(), self._naming_errors(), reading as read:
+        reading, stream = closing(batches(samples, parts)), self.encoding_stream("encoding")
+        with self.inference(), self._naming_errors(), stream, reading as read:
             for batch in read:
                 with naming_inputs(self, "inputs", batch.inputs):
                     latents.append(self.encode(batch.inputs))
@@ -306,17 +313,31 @@ class Agent:
         return encoded, torch.cat(known).cpu() if known else None
 
     def encode_once(self, samples: Samples, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return what `encode_samples` does; not encoded again while the weights are the same.
+        """Return what `encode_samples` does; in one training, not encoded again for nothing.
 
-        What an encoder draws at random follows from the agent's name: results and random streams
-        do not depend on what is remembered.
+        That is while weights and data are the same, as far as `EncodingMemory` can tell. What a
+        callback changes beside them in training, e.g. an attribute of the encoder, needs
+        `forget_encodings`.
         """
-
-        def encode() -> tuple[Tensor, Tensor | None]:
-            with RngStream(self.device, 0, f"{self.name} encoding").active():
-                return self.encode_samples(samples, rows)
-
+        encode = partial(self.encode_samples, samples, rows)
         return self._encodings.recall(self.encoder, samples, rows, encode)
+
+    def encoding_stream(self, purpose: str) -> AbstractContextManager[None]:
+        """Make torch's global streams one of the agent's that begins anew each time.
+
+        What an encoder draws in evaluation mode follows from seed, name and purpose: neither
+        results nor other random streams depend on what is remembered.
+        """
+        return RngStream(self.device, self._seed, f"{self.name} {purpose}").active()
+
+    def forget_encodings(self) -> None:
+        """Encode samples and pilots again, even if the weights are the same."""
+        self._encodings.clear()
+
+    @property
+    def times_forgotten(self) -> int:
+        """How often encodings were forgotten; what was encoded before that no longer holds."""
+        return self._encodings.times_cleared
 
     def next_batch(self) -> Batch:
         """Return the next training batch in this agent's own order, on its device."""

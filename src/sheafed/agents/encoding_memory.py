@@ -1,8 +1,8 @@
-"""What an encoder gave for some samples, remembered for as long as its weights are the same."""
+"""What an encoder gave for some samples, remembered within one training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple
@@ -10,20 +10,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sheafed.agents.samples import Samples
+from sheafed.agents.samples import Samples, TensorSamples
+from sheafed.tensor_tree import tensors
 
 Encoded = tuple[Tensor, Tensor | None]
 """Latents `(n, d)` and targets, if there are any."""
+Changes = tuple[tuple[int, int], ...]
+"""Of some tensors, which they are and how often each was changed in place."""
 
 
 class _Entry(NamedTuple):
     samples: Samples
     rows: Tensor
-    weights: str
+    state: tuple[str, Changes]
     encoded: Encoded
 
-    def holds(self, samples: Samples, rows: Tensor, weights: str) -> bool:
-        same = self.samples is samples and self.weights == weights
+    def holds(self, samples: Samples, rows: Tensor, state: tuple[str, Changes]) -> bool:
+        same = self.samples is samples and self.state == state
         return same and torch.equal(self.rows, rows)
 
 
@@ -31,15 +34,24 @@ class EncodingMemory:
     """The last encoding of each data set of one agent.
 
     Heads are fitted and compared on the same samples several times, and encoding takes longest.
+    Samples are encoded again after a change of weights or statistics, or of data in memory that
+    torch counts. What else decides the latents, e.g. an attribute of a module or the rows of a
+    `Dataset`, is not looked at: who changes it must call `clear`.
     """
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
+        self.times_cleared = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self.times_cleared += 1
 
     def recall(
         self, encoder: nn.Module, samples: Samples, rows: Tensor, encode: Callable[[], Encoded]
     ) -> Encoded:
-        """Return what `encode` gave for these rows with the weights as they are now.
+        """Return what `encode` gave for these rows with weights and data as they are now.
 
         Args:
             encoder: whose weights they are.
@@ -47,11 +59,26 @@ class EncodingMemory:
             rows: those of its samples that are encoded.
             encode: called if they are not known.
         """
-        weights = digest_weights(encoder)
+        state = digest_weights(encoder), _changes_of(samples)
         entry = self._entries.get(id(samples))
-        if entry is None or not entry.holds(samples, rows, weights):
-            entry = self._entries[id(samples)] = _Entry(samples, rows, weights, encode())
+        if entry is None or not entry.holds(samples, rows, state):
+            entry = self._entries[id(samples)] = _Entry(samples, rows, state, encode())
         return entry.encoded
+
+
+def _changes_of(samples: Samples) -> Changes:
+    if not isinstance(samples, TensorSamples):
+        return ()
+    return count_changes(t for _, t in tensors([samples.inputs, samples.targets]) if t is not None)
+
+
+def count_changes(held: Iterable[Tensor]) -> Changes:
+    """Return the changes of tensors that torch counts, which costs nothing.
+
+    It counts neither those by `.data` nor those of a NumPy array that shares the memory, and none
+    of a tensor that was made in inference mode.
+    """
+    return tuple((id(t), 0 if t.is_inference() else t._version) for t in held)
 
 
 def digest_weights(encoder: nn.Module) -> str:

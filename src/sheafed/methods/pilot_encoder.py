@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 from torch import Tensor
 
 from sheafed.agents.agent import ENCODING_BATCH_SIZE, Agent
-from sheafed.agents.encoding_memory import digest_weights
+from sheafed.agents.encoding_memory import Changes, count_changes, digest_weights
 from sheafed.errors import NonFiniteError
 from sheafed.pilots.pilot_set import PilotSet
 from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_length
@@ -15,20 +17,21 @@ from sheafed.tensor_tree import TensorTree, count_non_finite, select_rows, tree_
 class PilotEncoder:
     """Encodes the pilots of one agent deterministically; differentiable in the encoder.
 
-    What has been encoded with the same weights is not encoded again, e.g. for maps that are fitted
-    several times after training.
+    What has been encoded with the same weights is not encoded again within one training, e.g. for
+    maps that are fitted several times at its end. What a callback changes beside the weights, e.g.
+    an attribute of the encoder, needs `Agent.forget_encodings`, as do weights of a frozen encoder
+    that are changed by `.data`.
 
     Args:
-        agent: a frozen one encodes its pilots only once.
+        agent: a frozen one encodes its pilots only once in a training.
         pilots: those of the network.
     """
 
     def __init__(self, agent: Agent, pilots: PilotSet) -> None:
         self._agent = agent
         self._pilots = pilots
-        self._frozen: Tensor | None = None
-        self._last: tuple[str, Tensor] | None = None
-        """The latents of all pilots, and the weights that gave them."""
+        self._last: tuple[tuple[int, str | Changes], Tensor] | None = None
+        """The latents of all pilots, and the state that gave them."""
 
     def __call__(self, indices: Tensor | None = None, round: int | None = None) -> Tensor:
         """Return the latents `(K, d)` of all pilots or of some; errors name the round."""
@@ -41,15 +44,22 @@ class PilotEncoder:
                 return self._all(inputs, round)
             chosen = inputs if indices is None else select_rows(inputs, indices)
             return encode_pilots(self._agent, chosen, round)
-        if self._frozen is None:
-            with torch.no_grad():
-                self._frozen = encode_pilots(self._agent, inputs, round)
-        return self._frozen if indices is None else select_rows(self._frozen, indices)
+        latents = self._all(inputs, round)
+        return latents if indices is None else select_rows(latents, indices)
 
     def _all(self, inputs: TensorTree, round: int | None) -> Tensor:
-        weights = digest_weights(self._agent.encoder)
-        if self._last is None or self._last[0] != weights:
-            self._last = weights, encode_pilots(self._agent, inputs, round)
+        agent, encoder = self._agent, self._agent.encoder
+        # Optimisers, whose changes are not counted, leave a frozen encoder alone; reading all of
+        # its weights in every round would take long.
+        weights = (
+            count_changes(chain(encoder.parameters(), encoder.buffers()))
+            if agent.frozen
+            else digest_weights(encoder)
+        )
+        state = agent.times_forgotten, weights
+        if self._last is None or self._last[0] != state:
+            with torch.no_grad():
+                self._last = state, encode_pilots(agent, inputs, round)
         return self._last[1]
 
     def in_training(self, indices: Tensor, round: int) -> Tensor:
@@ -60,7 +70,8 @@ class PilotEncoder:
 
 
 def encode_pilots(agent: Agent, inputs: TensorTree, round: int | None) -> Tensor:
-    with agent.inference():
+    """Return the latents of pilots in evaluation mode; repeatable if the encoder draws any."""
+    with agent.inference(), agent.encoding_stream("pilots"):
         if torch.is_grad_enabled():
             latents = agent.encode(inputs)
         else:  # in parts: thousands of images at once would need gigabytes

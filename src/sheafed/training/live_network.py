@@ -213,7 +213,9 @@ class Network:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """End the processes that read training data ahead, if there are any, on exit."""
+        """Train within this: encodings are new, and processes that read data ahead end on exit."""
+        for agent in self.agents.values():  # anything may have changed since the last training
+            agent.forget_encodings()
         try:
             yield
         finally:
