@@ -240,7 +240,8 @@ class Network:
     ) -> None:
         """Train on for some more epochs, with the weights, optimisers and maps of now.
 
-        The result is that of one longer training, to the bit.
+        Weights, optimisers and maps are those of one longer training, to the bit. So is the rest
+        where that training would have been evaluated when this one had ended.
 
         Args:
             epochs: how many more.

@@ -66,7 +66,8 @@ def check_labels(name: str, labels: Tensor, scores: Tensor) -> None:
             raise InputError(
                 f"agent {name!r}: labels must lie in 0 to {classes - 1}, since its head has "
                 f"{classes} outputs, got {label}; number the classes from 0, give the head an "
-                "output per class, or, if samples are unlabelled, use PseudoLabels"
+                "output per class, or, if training samples are unlabelled, use PseudoLabels; leave "
+                "samples without a label out of validation and test data"
             )
 
 
