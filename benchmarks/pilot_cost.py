@@ -88,8 +88,13 @@ def settings(batch_size: int, rounds_per_epoch: int) -> dict[str, Method]:
             pilots_per_round=batch_size // part, pilots_in_batch=True
         )
     usual = max(ROUNDS_APART, rounds_per_epoch)
-    for every in sorted({rounds_per_epoch, 2 * usual, 4 * usual} - {usual}):
-        found[f"exchange every {every} rounds"] = ConsensusDistillation(exchange_every=every)
+    # Named by epochs: how many rounds they have depends on the seed.
+    if rounds_per_epoch < usual:
+        every_epoch = ConsensusDistillation(exchange_every=rounds_per_epoch)
+        found["an exchange in every epoch"] = every_epoch
+    for part, times in ("half", 2), ("a quarter", 4):
+        rare = ConsensusDistillation(exchange_every=times * usual)
+        found[f"{part} as many exchanges"] = rare
     return found
 
 

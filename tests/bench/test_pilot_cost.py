@@ -25,7 +25,10 @@ def test_every_setting_changes_one_thing(pilot_cost) -> None:
     assert ConsensusDistillation(pilots_in_batch=True).pilots_per_round is None, "half of the batch"
     exchanges = [m.exchange_every for m in found.values()]
     assert exchanges == [None] * 5 + [5, 16, 32]
-    assert "exchange every 48 rounds" not in pilot_cost.settings(64, rounds_per_epoch=48)
+    others = pilot_cost.settings(32, rounds_per_epoch=33), pilot_cost.settings(32, 34)
+    assert list(others[0]) == list(others[1]), "whatever the rounds that an epoch has with a seed"
+    assert "an exchange in every epoch" in found
+    assert "an exchange in every epoch" not in others[0]
     with_changes = [
         (m.pilots_per_round is not None) + (m.exchange_every is not None) for m in found.values()
     ]
