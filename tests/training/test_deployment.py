@@ -13,7 +13,6 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-import sheafed
 from sheafed.agents import TensorSamples, objectives
 from sheafed.agents.agent import Agent
 from sheafed.errors import (
@@ -24,7 +23,6 @@ from sheafed.errors import (
     InputError,
     LatentSizeError,
     MissingDependencyError,
-    NetworkMismatchError,
     OutputError,
     ShapeError,
     UnknownAgentError,
@@ -366,15 +364,6 @@ def test_bytes_where_fractions_are_expected(network: Network) -> None:
     with pytest.raises(InputError, match=remedy) as caught:
         network.evaluate(data=(inputs, torch.zeros(4).long()))
     assert "astype" not in str(caught.value)
-
-
-def test_pilots_of_another_dtype_are_named_by_it(tmp_path: Path) -> None:
-    start("alone", out=tmp_path, epochs=1)
-    given = pilots().inputs.double()
-    with pytest.raises(
-        NetworkMismatchError, match=r"\(dtype\); given: torch.float64 of shape \(24"
-    ):
-        sheafed.load(tmp_path, federations.agents(), pilots=given)
 
 
 # Other data

@@ -217,6 +217,12 @@ def test_contradictions(
         sheafed.load(run, team(), **options)
 
 
+def test_pilots_of_another_dtype_are_named_by_it(run: Path) -> None:
+    other = r"\(dtype\); given: torch.float64 of shape \(24"
+    with pytest.raises(NetworkMismatchError, match=other):
+        sheafed.load(run, reborn(), pilots=pilots().inputs.double())
+
+
 def test_two_agents_of_one_name(run: Path) -> None:
     with pytest.raises(InputError, match="different names"):
         sheafed.load(run, [*reborn(), reborn()[0]])

@@ -46,14 +46,14 @@ class Evaluation:
 
         Over those with a metric: by default the agent's own.
         """
-        self._check_known(receiver)
+        check_agents([receiver], self._known)
         wanted = metric or self.metric_of(receiver)
         heard = self._heard.get(receiver, {})
         return mean(value for sender, value in heard.items() if self.metric_of(sender) == wanted)
 
     def of_agent(self, name: str) -> dict[str, float | None]:
         """Return the private and the communicated values of an agent, by the keys of records."""
-        self._check_known(name)
+        check_agents([name], self._known)
         own = self.metric_of(name)
         senders = {self.metric_of(sender) for sender in self._heard.get(name, {})}
         return {f"private_{own}": self.private.get(name)} | {
@@ -66,7 +66,7 @@ class Evaluation:
 
         Those that were not measured are None.
         """
-        self._check_known(sender, receiver)
+        check_agents([sender, receiver], self._known)
         return self.of_edge(sender, receiver)
 
     def of_edge(self, sender: str, receiver: str) -> dict[str, float | None]:
@@ -120,10 +120,6 @@ class Evaluation:
             "misalignment": [[*edge, value] for edge, value in self.misalignment.items()],
             "metrics": [[name, metric] for name, metric in self.metrics.items()],
         }
-
-    def _check_known(self, *names: str) -> None:
-        if any(name not in self._known for name in names):
-            check_agents(names, self._known)
 
     @cached_property
     def _known(self) -> dict[str, None]:

@@ -119,7 +119,7 @@ class PeerAgent:
         with (
             limited_logs(),
             StatusFile(self.out / STATUS, self.status) as status,
-            self.network.reading(),
+            self.network.training_context(),
         ):
             try:
                 totals: Totals = {}

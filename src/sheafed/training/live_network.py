@@ -212,8 +212,8 @@ class Network:
         return replace(whole, oracle=oracle_values(self.nodes, split)) if oracle else whole
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Train within this: encodings are new, and processes that read data ahead end on exit."""
+    def training_context(self) -> Iterator[None]:
+        """Forget encodings, and on exit end the processes that read training data ahead."""
         for agent in self.agents.values():  # anything may have changed since the last training
             agent.forget_encodings()
         try:

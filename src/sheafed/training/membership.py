@@ -104,7 +104,7 @@ def join(
     _record(network, agent.name, {}, oracle)
     if epochs:
         try:
-            with network.reading():
+            with network.training_context():
                 logs = _train_on(network, nodes, newcomer, transport, epochs, others)
         except BaseException:
             history.stopped = True  # where it is: it can train on, and the agent can leave

@@ -61,7 +61,7 @@ def run_to_end(
         interrupted=lambda: interruption.requested,
     )
     try:
-        with interruption, Started(observers, network), network.reading():
+        with interruption, Started(observers, network), network.training_context():
             trainer.run()
             _finish(network, barrier, oracle)
     except KeyboardInterrupt:
